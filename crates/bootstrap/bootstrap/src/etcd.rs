@@ -148,6 +148,20 @@ impl Etcd {
         })
     }
 
+    /// Reports whether a key with this prefix exists.
+    pub async fn has_keys(&self, prefix: &str) -> Result<bool, Error> {
+        // The end of the range is the prefix with its last byte incremented; no prefix ends in 0xFF.
+        let mut end = prefix.as_bytes().to_vec();
+        if let Some(last) = end.last_mut() {
+            *last = last.saturating_add(1);
+        }
+        let body = json!({
+            "key": STANDARD.encode(prefix), "range_end": STANDARD.encode(end), "limit": 1, "keys_only": true,
+        });
+        let response = self.call("look for keys", "/v3/kv/range", &body).await?;
+        Ok(!response.items("kvs").is_empty())
+    }
+
     /// Transfers leadership from the first endpoint that answers, which must be the leader, to member `to`.
     pub async fn hand_over(&self, to: &str) -> Result<(), Error> {
         let body = json!({ "targetID": to });

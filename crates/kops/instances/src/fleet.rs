@@ -258,7 +258,7 @@ impl Fleet {
     }
 
     /// Returns the directory of the volumes of a machine's name, which outlive the machine.
-    pub(crate) fn volumes(&self, name: &str) -> PathBuf {
+    pub fn volumes(&self, name: &str) -> PathBuf {
         self.root.join("volumes").join(name)
     }
 

@@ -9,8 +9,8 @@ use std::{
 use api_meta::{Timestamp, Tree as _};
 use serde_json::{Value, json};
 
-pub use crate::marks::Restore;
 use crate::marks::{Mark, long};
+pub use crate::marks::{Restore, started_before};
 
 /// The metadata file of a backup. It is written last.
 pub const META: &str = "_etcd_backup.meta";

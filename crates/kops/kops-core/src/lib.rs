@@ -35,6 +35,7 @@ mod node_inputs;
 mod pods;
 mod ranges;
 pub mod render;
+pub mod restore;
 pub mod roll;
 mod scheduler;
 pub mod snapshot;

@@ -18,6 +18,12 @@ pub struct Mark {
     pub backup: String,
     /// The IDs of the volumes, by member.
     pub members: BTreeMap<String, String>,
+    /// The generation before the restoration, whose data the members still hold; `None` if the cluster has come up.
+    pub previous: Option<String>,
+    /// The time of the command whose restoration was undone, in Unix nanoseconds; zero for none.
+    pub undone: i64,
+    /// The time of the mark, in Unix nanoseconds.
+    pub timestamp: i64,
 }
 
 impl Mark {
@@ -31,19 +37,52 @@ impl Mark {
             generation: tree.text("generation").to_owned(),
             backup: tree.text("backup").to_owned(),
             members: members.collect::<Option<_>>()?,
+            previous: tree.get("previous").and_then(Value::as_str).map(str::to_owned),
+            undone: long(tree.get("undone")).unwrap_or(0),
+            timestamp: long(tree.get("timestamp")).unwrap_or(0),
         })
     }
 
-    /// Returns the time of the command that restored the cluster, in Unix nanoseconds; `None` for the first cluster.
+    /// Returns the time of the last command that was carried out, undone or not, in Unix nanoseconds; `None` if there
+    /// was none.
     pub(crate) fn restored_at(&self) -> Option<i64> {
-        self.generation.strip_prefix(RESTORED)?.parse().ok()
+        let restored = self.generation.strip_prefix(RESTORED).and_then(|time| time.parse().ok());
+        restored.max(Some(self.undone).filter(|time| *time > 0))
+    }
+
+    /// Returns the mark of a restored cluster that has come up. It is not undone any more, and its control planes are not
+    /// terminated.
+    #[must_use]
+    pub fn confirmed(&self) -> Self {
+        Self { previous: None, undone: 0, ..self.clone() }
+    }
+
+    /// Returns the mark of the cluster before the restoration; `None` if it cannot be undone. The mark names no volume,
+    /// because members only return to their data, and start no new cluster.
+    pub fn undo(&self) -> Option<Self> {
+        let generation = self.previous.clone()?;
+        Some(Self { generation, undone: self.restored_at()?, ..Self::default() })
+    }
+
+    /// Returns the time in Unix nanoseconds before which a control plane must have started to be terminated, because it
+    /// runs a restored cluster that was undone.
+    pub fn terminates_before(&self) -> Option<i64> {
+        (self.undone > 0).then_some(self.timestamp)
     }
 
     /// Returns the mark as it is stored. `timestamp` is in nanoseconds, as in upstream's mark.
-    pub fn to_text(&self, timestamp: u64) -> String {
-        let Self { generation, backup, members } = self;
-        json!({"timestamp": timestamp, "generation": generation, "backup": backup, "members": members})
-            .to_string()
+    pub fn to_text(&self, timestamp: i64) -> String {
+        let Self { generation, backup, members, previous, undone, .. } = self;
+        let mut tree = json!({
+            "timestamp": timestamp, "generation": generation, "backup": backup, "members": members,
+        });
+        if let Some(previous) = previous {
+            tree.set("previous", previous.as_str());
+        }
+        if *undone > 0 {
+            tree.set("undone", *undone);
+        }
+        tree.to_string()
     }
 }
 
@@ -78,12 +117,12 @@ impl Restore {
     pub fn generation(&self) -> String {
         format!("{RESTORED}{}", self.timestamp)
     }
+}
 
-    /// Reports whether a machine created at `created`, in Unix seconds, may have started before this command.
-    pub fn is_after(&self, created: i64) -> bool {
-        // The creation times of machines are rounded up.
-        created <= self.timestamp.div_euclid(1_000_000_000) + 1
-    }
+/// Reports whether a machine created at `created`, in Unix seconds, may have started before a time in Unix nanoseconds.
+pub fn started_before(created: i64, nanoseconds: i64) -> bool {
+    // The creation times of machines are rounded up.
+    created <= nanoseconds.div_euclid(1_000_000_000) + 1
 }
 
 /// Reads a 64-bit number, which protobuf's JSON may write as a string.
@@ -105,9 +144,18 @@ mod tests {
             generation: "restored-7".to_owned(),
             backup: "b".to_owned(),
             members: members.map(|(name, id)| (name.to_owned(), id.to_owned())).into(),
+            previous: Some(String::new()),
+            timestamp: 5,
+            ..Mark::default()
         };
-        assert_eq!(Mark::read(own.to_text(5).as_bytes()), Some(own));
-        assert_eq!(Mark::read(br#"{"timestamp": 1583942400}"#), Some(Mark::default()));
+        assert_eq!(Mark::read(own.to_text(5).as_bytes()), Some(own.clone()));
+        let upstreams = Mark { timestamp: 1_583_942_400, ..Mark::default() };
+        assert_eq!(Mark::read(br#"{"timestamp": 1583942400}"#), Some(upstreams.clone()));
+        // The command that was undone is not carried out again.
+        let undone = own.undo().unwrap();
+        assert_eq!((undone.generation.as_str(), undone.restored_at()), ("", Some(7)));
+        assert_eq!(Mark::read(undone.to_text(0).as_bytes()), Some(undone.clone()));
+        assert_eq!((own.confirmed().undo(), undone.undo(), upstreams.undo()), (None, None, None));
         for text in ["", "[]", "5", r#"{"members": {"a": 5}}"#] {
             assert_eq!(Mark::read(text.as_bytes()), None, "{text}");
         }
@@ -119,7 +167,8 @@ mod tests {
         let restore = Restore { backup: "b".to_owned(), timestamp: 1_583_942_400_123_456_789 };
         assert_eq!(Restore::read(command), Some(restore.clone()));
         assert_eq!(Restore::read(restore.to_text(&json!({})).as_bytes()), Some(restore.clone()));
-        assert!(restore.is_after(1_583_942_401) && !restore.is_after(1_583_942_402));
+        let is_before = |created| started_before(created, restore.timestamp);
+        assert!(is_before(1_583_942_401) && !is_before(1_583_942_402));
         for text in
             ["", "[]", "{}", r#"{"restoreBackup": {"backup": "b"}}"#, r#"{"timestamp": "5"}"#]
         {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 pub use crate::marks::Mark;
 use crate::marks::Restore;
 
-/// The owner of a volume, as recorded on it. It is written once, before anything else on the volume.
+/// The owner of a volume, as recorded on it before anything else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tag {
     /// The cluster's name.
@@ -20,7 +20,8 @@ pub struct Tag {
     pub member: String,
     /// The unique ID of the volume.
     pub id: String,
-    /// `true` if etcd may have run on the volume. A used volume without data has lost its member's votes.
+    /// `true` once etcd has run on the volume in its generation. A used volume without data has lost its member's
+    /// votes. It becomes `true` after etcd has written its first data: until then, the start may be repeated.
     pub used: bool,
     /// The generation of the etcd cluster: empty for the first cluster, another value after each restoration.
     pub generation: String,
@@ -100,6 +101,8 @@ pub struct Volume<'a> {
     pub blank: &'a BTreeMap<String, String>,
     /// `true` if the store holds a backup.
     pub backup: bool,
+    /// `true` if the volume holds data of the present cluster that was set aside for a restoration.
+    pub aside: bool,
 }
 
 /// The decision for a volume.
@@ -115,6 +118,8 @@ pub enum Start {
     Mark(Mark),
     /// Start a cluster with the mark's backup and the volumes in the mark.
     Begin,
+    /// Put the data back that was set aside for a restoration, and run etcd with it.
+    Return,
     /// Wait, for this reason.
     Wait(String),
     /// Refuse to start, for this reason.
@@ -143,6 +148,10 @@ pub fn start(volume: &Volume<'_>) -> Start {
     if volume.content == Content::Data && volume.is_current() {
         return Start::Run;
     }
+    if volume.aside {
+        // The restoration was undone.
+        return Start::Return;
+    }
     if let Some(quorum) = volume.quorum {
         return join(volume, quorum);
     }
@@ -152,11 +161,7 @@ pub fn start(volume: &Volume<'_>) -> Start {
         return if is_founder && !volume.is_used() {
             Start::Begin
         } else {
-            Start::Wait(
-                "the volume is blank, the cluster was started before, and no quorum of its members answers: if too few \
-                 are left, restore a backup"
-                    .to_owned(),
-            )
+            Start::Wait(volume.lost_reason())
         };
     }
     if volume.backup {
@@ -174,7 +179,22 @@ impl Volume<'_> {
         self.mark.is_none_or(|mark| mark.generation == generation)
     }
 
-    /// Reports whether etcd may have run on the volume in the present cluster.
+    /// Returns the reason why a blank volume starts no cluster, with the ways out.
+    fn lost_reason(&self) -> String {
+        let way_out = if self.backup {
+            "restore a backup (etcd-manager-ctl list-backups, restore-backup)"
+        } else {
+            "the data of the cluster is lost, and the store holds no backup: delete the cluster, or, to start it anew \
+             and empty, delete control/etcd-cluster-created and control/blank of the backup store and the members' \
+             volumes"
+        };
+        format!(
+            "the volume is blank, the cluster was started before, and no quorum of its members answers: if too few \
+             are left, {way_out}"
+        )
+    }
+
+    /// Reports whether etcd has run on the volume in the present cluster.
     fn is_used(&self) -> bool {
         self.tag.is_some_and(|tag| tag.used) && self.is_current()
     }
@@ -189,8 +209,13 @@ fn gather(volume: &Volume<'_>, generation: String, backup: &str) -> Start {
         .cloned()
         .collect();
     if missing.is_empty() {
+        // A restored cluster that has not come up is not returned to, but the cluster before it.
+        let previous = volume
+            .mark
+            .filter(|_| volume.restore.is_some())
+            .map(|mark| mark.previous.clone().unwrap_or_else(|| mark.generation.clone()));
         let (backup, members) = (backup.to_owned(), volume.blank.clone());
-        return Start::Mark(Mark { generation, backup, members });
+        return Start::Mark(Mark { generation, backup, members, previous, ..Mark::default() });
     }
     let missing = missing.join(", ");
     Start::Wait(match backup {
@@ -221,9 +246,10 @@ fn join(volume: &Volume<'_>, quorum: &[EtcdMember]) -> Start {
 }
 
 #[cfg(test)]
-mod tests {
-    use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
+mod simulation_tests;
 
+#[cfg(test)]
+mod tests {
     use super::*;
 
     fn tag(member: &str, used: bool) -> Tag {
@@ -239,7 +265,7 @@ mod tests {
 
     fn mark(members: &BTreeMap<String, String>, generation: &str, backup: &str) -> Mark {
         let (generation, backup) = (generation.to_owned(), backup.to_owned());
-        Mark { generation, backup, members: members.clone() }
+        Mark { generation, backup, members: members.clone(), ..Mark::default() }
     }
 
     fn ids(members: &[&str]) -> BTreeMap<String, String> {
@@ -279,11 +305,13 @@ mod tests {
             restore: None,
             blank: &all,
             backup: false,
+            aside: false,
         };
         let restore = Restore { backup: "b".to_owned(), timestamp: 7 };
         let (founded, nobody) = (mark(&all, "", ""), mark(&none, "", ""));
         let restored = mark(&all, "restored-7", "b");
         let again = Tag { generation: "restored-7".to_owned(), ..tag("a", true) };
+        let undone = Mark { undone: 7, ..mark(&none, "", "") };
         let v = || base.clone();
         for (volume, wanted) in [
             (Volume { tag: Some(&other), ..v() }, "refuse"),
@@ -333,6 +361,31 @@ mod tests {
                 Volume { mark: Some(&restored), tag: Some(&again), quorum: Some(&lost), ..v() },
                 "join",
             ),
+            // The restoration was undone: the data from before it is put back, also if others run already.
+            (Volume { mark: Some(&undone), tag: Some(&again), aside: true, ..v() }, "return"),
+            (
+                Volume {
+                    mark: Some(&undone),
+                    tag: Some(&again),
+                    content: Content::Data,
+                    aside: true,
+                    quorum: Some(&others),
+                    ..v()
+                },
+                "return",
+            ),
+            (Volume { mark: Some(&undone), tag: Some(&used), aside: true, ..v() }, "return"),
+            (
+                Volume {
+                    mark: Some(&undone),
+                    tag: Some(&used),
+                    content: Content::Data,
+                    aside: true,
+                    ..v()
+                },
+                "run",
+            ),
+            (Volume { mark: Some(&undone), tag: Some(&again), ..v() }, "wait"),
             // The mark was lost: a volume with data runs.
             (Volume { content: Content::Data, tag: Some(&again), ..v() }, "run"),
         ] {
@@ -342,6 +395,7 @@ mod tests {
                 Start::Join => "join",
                 Start::Mark(_) => "mark",
                 Start::Begin => "begin",
+                Start::Return => "return",
                 Start::Wait(_) => "wait",
                 Start::Refuse(_) => "refuse",
             };
@@ -361,110 +415,6 @@ mod tests {
             r#"{"used":true}"#,
         ] {
             assert_eq!(Tag::read(text), None, "{text}");
-        }
-    }
-
-    /// Simulates machines and volumes that come and go in any order. Two clusters never start, and no member forgets
-    /// its votes.
-    #[test]
-    #[allow(clippy::too_many_lines, reason = "one scenario")]
-    fn never_starts_two_clusters() {
-        const NAMES: [&str; 3] = ["a", "b", "c"];
-        for seed in 0..3_000 {
-            let random = &mut StdRng::seed_from_u64(seed);
-            let members = NAMES.map(str::to_owned);
-            let mut tags: [Option<Tag>; 3] = [None, None, None];
-            let (mut data, mut runs) = ([false; 3], [false; 3]);
-            let mut begun: Option<Mark> = None;
-            let mut restore: Option<Restore> = None;
-            let mut blank = BTreeMap::new();
-            let (mut started_ever, mut marks, mut commands) = (false, 0, 0);
-            for moment in 0..60 {
-                let who = random.random_range(0..3);
-                match random.random_range(0..10) {
-                    // The machine ends; its volume stays or is lost.
-                    0 | 1 => runs[who] = false,
-                    // A backup is restored; machines end at some time.
-                    3 if started_ever && random.random_bool(0.2) => {
-                        commands += 1;
-                        let timestamp = i64::from(moment) + 1;
-                        restore = Some(Restore { backup: "b".to_owned(), timestamp });
-                        blank.clear();
-                    }
-                    2 if started_ever && random.random_bool(0.3) => {
-                        (runs[who], data[who], tags[who]) = (false, false, None);
-                    }
-                    _ if !runs[who] => {
-                        let tag = tags[who].get_or_insert_with(|| Tag {
-                            id: format!("{moment}-{who}"),
-                            ..tag(NAMES[who], false)
-                        });
-                        if !data[who] || restore.is_some() {
-                            blank.insert(NAMES[who].to_owned(), tag.id.clone());
-                        }
-                        let living = (0..3).filter(|n| runs[*n] && data[*n]).count() >= 2;
-                        let known: Vec<_> = (0..3)
-                            .map(|n| {
-                                known(
-                                    NAMES[n],
-                                    false,
-                                    tags[n].as_ref().is_some_and(|t| t.used) || n == who,
-                                )
-                            })
-                            .collect();
-                        let content = if data[who] { Content::Data } else { Content::Blank };
-                        let tag = tags[who].clone();
-                        let step = start(&Volume {
-                            cluster: "c",
-                            etcd: "main",
-                            member: NAMES[who],
-                            peer_url: &format!("https://{}", NAMES[who]),
-                            tag: tag.as_ref(),
-                            content,
-                            members: &members,
-                            quorum: living.then_some(known.as_slice()),
-                            mark: begun.as_ref(),
-                            restore: restore.as_ref(),
-                            blank: &blank,
-                            backup: false,
-                        });
-                        let now = begun.as_ref().map(|mark| mark.generation.clone());
-                        let own = tags[who].as_mut().unwrap();
-                        match step {
-                            Start::Mark(mark) => {
-                                assert!(
-                                    !started_ever || restore.is_some(),
-                                    "seed {seed}: a second cluster"
-                                );
-                                assert_eq!(runs, [false; 3], "seed {seed}: two clusters at once");
-                                marks += 1;
-                                (begun, restore) = (Some(mark), None);
-                                blank.clear();
-                            }
-                            Start::Begin => {
-                                let again = own.used && Some(&own.generation) == now.as_ref();
-                                assert!(!again, "seed {seed}: it forgot what it had promised");
-                                own.generation = now.unwrap_or_default();
-                                (own.used, data[who], runs[who], started_ever) =
-                                    (true, true, true, true);
-                            }
-                            Start::Join | Start::Expected => {
-                                assert!(living, "seed {seed}: joined without a quorum");
-                                own.generation = now.unwrap_or_default();
-                                (own.used, data[who], runs[who]) = (true, true, true);
-                            }
-                            Start::Run => {
-                                assert!(data[who] && Some(&own.generation) == now.as_ref());
-                                runs[who] = true;
-                            }
-                            Start::Wait(_) => {}
-                            Start::Refuse(why) => panic!("seed {seed}: {why}"),
-                        }
-                    }
-                    _ => {}
-                }
-            }
-            assert!(marks <= 1 + commands, "seed {seed}");
         }
     }
 }

@@ -2,10 +2,13 @@
 //! database with the present members, and the first files of the log and of Raft, from which each member knows the
 //! others.
 //!
-//! The database is in bbolt's format: pages of one size, with a tree of pages per bucket. No page is moved. A few
-//! values are overwritten, and the members are appended on a page of their own. Read [`prepare`] first.
+//! The database is in bbolt's format: pages of one size, with a tree of pages per bucket. No page is moved. Small
+//! buckets are replaced, on new pages at the end. Read [`prepare`] first.
+//!
+//! Invariant: a snapshot is read completely before it is changed. A prepared database holds Kubernetes' objects.
 
 mod bolt;
+mod contents;
 mod error;
 mod log;
 
@@ -14,6 +17,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use sha2::{Digest as _, Sha256};
 
 pub use self::{
+    contents::OBJECTS,
     error::Error,
     log::{InitialCluster, log_file, raft_file},
 };
@@ -31,8 +35,9 @@ pub fn size(head: &[u8]) -> Result<u64, Error> {
 /// The number of first bytes that [`size`] needs, for every page size.
 pub const HEAD: usize = 2 * bolt::LARGEST_PAGE;
 
-/// Verifies a snapshot by the sum at its end, removes the sum, and turns the rest into the initial members' database.
-/// Returns the new length of the file.
+/// Verifies a snapshot by the sum at its end and by reading it, and turns it into the initial members' database. Its
+/// revision is far after those that clients have seen, and all earlier ones are compacted. Returns the new length of
+/// the file.
 pub fn prepare<F: Read + Write + Seek>(
     file: &mut F,
     initial: &InitialCluster,
@@ -42,9 +47,11 @@ pub fn prepare<F: Read + Write + Seek>(
     let end = end.ok_or(Error::Damaged("it ends before the sum at its end"))?;
     check_sum(file, end)?;
     let mut bolt = bolt::Bolt::open(file, end)?;
+    let revision = contents::restored_revision(&mut bolt)?;
     // The new log starts after the entries that add the initial members.
-    bolt.set_number("meta", "consistent_index", initial.index())?;
-    bolt.set_number("meta", "term", log::TERM)?;
+    let mut meta = bolt.pairs("meta")?;
+    contents::set_meta(&mut meta, initial.index(), log::TERM, revision);
+    bolt.replace_bucket("meta", &meta)?;
     let members: Vec<_> = initial
         .members()
         .map(|member| {

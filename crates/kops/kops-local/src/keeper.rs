@@ -20,6 +20,7 @@ use crate::{
     fleet::open_registry,
     kubeconfig::{self, issue_kubeconfig},
     names::KEEPER,
+    restore::RestoreProgress,
     state::{ClusterState, created_at},
 };
 
@@ -53,10 +54,11 @@ async fn heal_machines(fleet: &Fleet, tasks: &rt::Tasks) -> Result<(), Error> {
     let client = Client::from_kubeconfig(&access, "kops-instances/v1.36.2 (windlass)")?;
     let recorder = EventRecorder::start(client.clone(), KEEPER, &rt::hostname(), tasks);
     let (until, mut last_reason) = (Instant::now() + PERIOD / 2, String::new());
+    let mut restore = RestoreProgress::default();
     while Instant::now() < until {
         sleep(POLL).await;
         let spec = fleet.spec()?.unwrap_or_default();
-        restart_for_restore(&registry, fleet, &spec)?;
+        restore.advance(&registry, fleet, &spec, is_any_ready(&access, &spec)).await?;
         // Without the API, the health of machines is unknown.
         let Ok(state) = ClusterState::observe(&client, fleet, &spec).await else { continue };
         let machines = machine_health(&spec, &state, &access).await?;
@@ -85,24 +87,16 @@ async fn heal_machines(fleet: &Fleet, tasks: &rt::Tasks) -> Result<(), Error> {
     Ok(())
 }
 
-/// Terminates all control planes that started before a command to restore a backup; their replacements start from that
-/// backup.
-fn restart_for_restore(registry: &Registry, fleet: &Fleet, spec: &FleetSpec) -> Result<(), Error> {
-    let backups = registry.backups(&spec.cluster);
-    let mark = backups.mark()?.map(|(mark, _)| mark);
-    let Some(restore) = backups.pending_restore(mark.as_ref())? else { return Ok(()) };
+/// Reports whether a control plane's API server is ready.
+async fn is_any_ready(access: &api_config::Kubeconfig, spec: &FleetSpec) -> Result<bool, Error> {
     for name in spec.groups.iter().filter(|group| group.trusted).flat_map(Group::names) {
-        let Some(machine) = fleet.machine(&name)? else { continue };
-        if restore.is_after(machine.made) {
-            tracing::warn!(
-                machine = name,
-                backup = restore.backup,
-                "terminating the machine, because a backup is restored"
-            );
-            instances::replace(fleet, &name, &machine.id)?;
+        if let Some(address) = spec.addresses.get(&name)
+            && is_api_ready(access, *address).await?
+        {
+            return Ok(true);
         }
     }
-    Ok(())
+    Ok(false)
 }
 
 /// Returns the state of each relevant machine.

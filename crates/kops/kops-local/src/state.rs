@@ -63,6 +63,26 @@ impl ClusterState {
     }
 }
 
+/// A problem that keeps a machine from starting, as recorded by the machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MachineProblem {
+    /// The machine's name.
+    pub machine: String,
+    /// The cause and the next step.
+    pub message: String,
+}
+
+/// Returns the problems of a fleet's machines.
+pub fn machine_problems(fleet: &Fleet, spec: &FleetSpec) -> Vec<MachineProblem> {
+    let names = spec.groups.iter().flat_map(instances::Group::names);
+    names
+        .filter_map(|machine| {
+            let message = kops_node::machine_problem(&fleet.disk(&machine))?;
+            Some(MachineProblem { machine, message })
+        })
+        .collect()
+}
+
 pub(crate) fn created_at(machine: &Machine) -> Timestamp {
     Timestamp::from_unix(machine.made, 0)
 }

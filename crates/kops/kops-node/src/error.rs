@@ -58,6 +58,19 @@ pub enum Error {
     Containerd,
     #[error("etcd is not installed here; install it (Debian: apt-get install etcd-server)")]
     MissingEtcd,
+    #[error(
+        "machines need programs of this host that are not installed: {}; install them (Debian: apt-get install \
+         containerd runc etcd-server)",
+        .programs.join(", ")
+    )]
+    MissingPrograms { programs: Vec<&'static str> },
+    #[error(
+        "etcd wrote no data within {seconds} s; its log says why (/var/log/pods of the machine), and so does \
+         kubelet.log"
+    )]
+    EtcdStart { seconds: u64 },
+    #[error("the etcd member cannot join: the boot configuration names no other member")]
+    NoOtherMembers,
     #[error("the manifest of channels uses upstream's image, which this machine cannot pull yet")]
     ChannelsImage,
     #[error("etcd's volume {volume}: {reason}")]

@@ -8,6 +8,8 @@
 //! - A second run of nodeup with the same configuration changes nothing.
 //! - Workers receive no private key but their own.
 //! - Data of etcd is never deleted, only moved aside.
+//! - A backup is stored only after it was restored to a temporary file.
+//! - nodeup may stop between any two writes; the next run continues.
 
 pub mod channels;
 pub mod controller;
@@ -18,10 +20,14 @@ pub mod manager_ctl;
 pub mod nodeup;
 mod parameters;
 pub mod protokube;
+mod status;
 mod store_access;
+#[cfg(test)]
+mod testing;
 
 pub use error::Error;
 pub use etcd_client::etcd_client;
 pub use hash::file_hash;
 pub use parameters::{API_PORT, ClusterParameters, PROGRAM_ANNOTATION};
+pub use status::{check_programs, machine_problem};
 pub use store_access::{AUTHORITY_FILE, SETTINGS_FILE, read_settings, variable};

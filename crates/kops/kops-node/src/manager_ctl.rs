@@ -66,8 +66,8 @@ pub fn run(args: &Args, now: std::time::SystemTime, out: &mut dyn Write) -> Resu
             }
         }
         Action::RestoreBackup { backup } => {
-            // A command for a missing backup would stop the cluster for nothing.
-            backups.info(backup)?;
+            // A command for a backup that is missing or damaged would stop the cluster for nothing.
+            backups.verify(backup, owner(location))?;
             let command = backups.write_command(backup, now.into())?;
             let timestamp = command.timestamp;
             writeln!(
@@ -77,4 +77,52 @@ pub fn run(args: &Args, now: std::time::SystemTime, out: &mut dyn Write) -> Resu
         }
     }
     Ok(())
+}
+
+/// Returns the cluster that owns a location in the state store; `None` if the location does not tell.
+fn owner(location: &str) -> Option<&str> {
+    let within = location.trim_end_matches('/').strip_suffix("/backups/etcd/main")?;
+    within.rsplit('/').next().filter(|cluster| !cluster.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_unusable_backups_without_a_command() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = format!("{}/c.local/backups/etcd/main", dir.path().display());
+        assert_eq!(owner(&root), Some("c.local"));
+        assert_eq!(owner("s3://bucket/c.local/backups/etcd/main/"), Some("c.local"));
+        assert_eq!((owner("/backups"), owner("/backups/etcd/main")), (None, None));
+        let backups = format!("{root}/2026-11-23T10:00:00Z-000000");
+        std::fs::create_dir_all(&backups).unwrap();
+        std::fs::create_dir_all(format!("{root}/control")).unwrap();
+        std::fs::write(format!("{root}/control/etcd-cluster-spec"), "{}").unwrap();
+        let meta = r#"{"etcdVersion": "3.4.23", "timestamp": "5"}"#;
+        std::fs::write(format!("{backups}/_etcd_backup.meta"), meta).unwrap();
+        let restore = |backup: &str| {
+            let command = Some(Action::RestoreBackup { backup: backup.to_owned() });
+            let args = Args { backup_store: root.clone(), command };
+            run(&args, rt::now(), &mut Vec::new()).unwrap_err().to_string()
+        };
+        let archive = |content: &[u8]| {
+            std::fs::write(format!("{backups}/etcd.backup.gz"), content).unwrap();
+            restore("2026-11-23T10:00:00Z-000000")
+        };
+        assert!(restore("2026-11-23T10:00:00Z-000000").contains("etcd.backup.gz is missing"));
+        assert!(restore("other").contains("does not exist"));
+        assert!(restore("../../../x").contains("state store"));
+        let foreign = archive(b"photo");
+        assert!(foreign.contains("damaged") && foreign.contains("list-backups"), "{foreign}");
+        let mut zeros = Backups::create_archive(Vec::new(), "c.local");
+        zeros.write_all(&[0; 8192]).unwrap();
+        assert!(archive(&zeros.finish().unwrap()).contains("does not begin as an etcd database"));
+        let mut other = Backups::create_archive(Vec::new(), "d.local");
+        other.write_all(&[0; 8192]).unwrap();
+        assert!(archive(&other.finish().unwrap()).contains("it is of \"d.local/main\""));
+        let entries = std::fs::read_dir(format!("{root}/control")).unwrap();
+        assert_eq!(entries.count(), 1, "a command was written");
+    }
 }

@@ -9,6 +9,7 @@ mod member;
 mod pods;
 mod volume;
 mod worker;
+mod writes;
 
 use std::{
     fs,
@@ -29,7 +30,8 @@ use sha2::{Digest as _, Sha256};
 use telemetry::{Progress, Recorder};
 
 use self::context::NodeContext;
-use crate::{error::Error, hash::file_hash};
+pub use self::volume::holds_generation;
+use crate::{error::Error, hash::file_hash, status};
 
 /// Configures this machine for its instance group
 #[derive(clap::Args, Debug)]
@@ -50,8 +52,18 @@ const POLL: Duration = Duration::from_millis(50);
 /// The directory for recorded steps.
 const HOME: &str = "/var/log/windlass";
 
-/// Runs `nodeup`: configures this machine by its boot configuration. A second run changes nothing.
+/// Runs `nodeup`: configures this machine by its boot configuration. A second run changes nothing. The cause of a
+/// failure is recorded for `kops validate` and `kops get instances`.
 pub async fn run(args: &Args) -> Result<(), Error> {
+    let result = configure(args).await;
+    match &result {
+        Ok(()) => status::clear(),
+        Err(error) => status::report_failure(error),
+    }
+    result
+}
+
+async fn configure(args: &Args) -> Result<(), Error> {
     let path = args.conf.display().to_string();
     let text = fs::read(&args.conf).map_err(kops_store::Error::file("reading", &path))?;
     let boot = parse_yaml(&path, &text)?;
@@ -78,7 +90,7 @@ pub async fn run(args: &Args) -> Result<(), Error> {
     check_assets(&context)?;
     write_hosts(&context)?;
     write_file_assets(&context)?;
-    let (mut init, promotion) = match certificate {
+    let (mut init, member) = match certificate {
         None => control_plane::write_files(&context).await?,
         Some(certificate) => (worker::write_files(&context, certificate)?, None),
     };
@@ -86,8 +98,8 @@ pub async fn run(args: &Args) -> Result<(), Error> {
     start_runtime(&init).await?;
     let is_control_plane = context.boot.text("InstanceGroupRole") == "ControlPlane";
     run_phases(init, is_control_plane, &context).await?;
-    if let Some(promotion) = promotion {
-        promotion.grant().await?;
+    if let Some(member) = member {
+        member.finish().await?;
     }
     pki::write_file(Path::new(APPLIED_HASH), hash.as_bytes(), pki::PUBLIC_MODE)?;
     Ok(())

@@ -1,5 +1,6 @@
 //! `protokube`: runs on each control plane. The instance whose etcd member leads backs up etcd and deletes expired
-//! backups.
+//! backups. A store without Kubernetes' objects is not backed up. A backup is restored to a temporary file before it is
+//! stored.
 
 use std::{
     fs::File,
@@ -13,7 +14,10 @@ use api_meta::Timestamp;
 use bootstrap::etcd::Etcd;
 use client::TlsMaterial;
 use kops_api::{Object, Spec as _};
-use kops_core::backup::{self, Info, Retention};
+use kops_core::{
+    backup::{self, Info, Retention},
+    snapshot::OBJECTS,
+};
 use kops_store::{Backups, ETCD, parse_yaml};
 use serde_json::Value;
 use vfs::Store;
@@ -159,38 +163,49 @@ impl Protokube {
         let plan = self.plan()?;
         let newest = self.backups.list()?.iter().filter_map(|name| backup::moment(name)).max();
         let now = Timestamp::from(rt::now());
-        if !is_due(newest, now, plan.interval) {
+        // The API server of a new cluster has not written anything yet.
+        if !is_due(newest, now, plan.interval) || !self.etcd.has_keys(OBJECTS).await? {
             return Ok(());
         }
         let members = i64::try_from(self.etcd.members().await?.len()).unwrap_or(0);
         let info = Info { etcd_version: status.version, members, timestamp: now.unix() };
-        let name = self.back_up(&info).await?;
+        self.sequence += 1;
+        let name =
+            back_up(&self.etcd, &self.backups, &self.cluster, &info, self.sequence - 1).await?;
         tracing::info!(name, "backed up etcd");
         for name in self.backups.expire(now, plan.retention)? {
             tracing::info!(name, "deleted an expired backup");
         }
         Ok(())
     }
-
-    async fn back_up(&mut self, info: &Info) -> Result<String, Error> {
-        let directory = std::env::temp_dir();
-        std::fs::create_dir_all(&directory).map_err(kops_store::Error::file(
-            "making the directory",
-            &directory.display().to_string(),
-        ))?;
-        let shown = directory.display().to_string();
-        let directory = tempfile::tempdir()
-            .map_err(kops_store::Error::file("making a directory in", &shown))?;
-        let path = directory.path().join(backup::DATA);
-        let failed = || kops_store::Error::file("writing", &path.display().to_string());
-        let file = File::create(&path).map_err(failed())?;
-        let mut archive = Backups::create_archive(std::io::BufWriter::new(file), &self.cluster);
-        self.etcd.snapshot(&mut archive).await?;
-        archive.finish().and_then(|mut file| file.flush()).map_err(failed())?;
-        self.sequence += 1;
-        Ok(self.backups.store_archive(&path, info, self.sequence - 1)?)
-    }
 }
+
+/// Stores a snapshot of etcd as a backup, if it can be restored.
+pub(crate) async fn back_up(
+    etcd: &Etcd,
+    backups: &Backups,
+    cluster: &str,
+    info: &Info,
+    sequence: u32,
+) -> Result<String, Error> {
+    let directory = std::env::temp_dir();
+    let shown = directory.display().to_string();
+    std::fs::create_dir_all(&directory)
+        .map_err(kops_store::Error::file("making the directory", &shown))?;
+    let directory =
+        tempfile::tempdir().map_err(kops_store::Error::file("making a directory in", &shown))?;
+    let path = directory.path().join(backup::DATA);
+    let failed = || kops_store::Error::file("writing", &path.display().to_string());
+    let file = File::create(&path).map_err(failed())?;
+    let mut archive = Backups::create_archive(std::io::BufWriter::new(file), cluster);
+    etcd.snapshot(&mut archive).await?;
+    archive.finish().and_then(|mut file| file.flush()).map_err(failed())?;
+    Backups::verify_archive(&path, cluster)?;
+    Ok(backups.store_archive(&path, info, sequence)?)
+}
+
+#[cfg(test)]
+mod etcd_tests;
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,7 @@ use std::{
     fs::{self, File, OpenOptions},
     io::{Read, Write},
     os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use api_meta::Timestamp;
@@ -121,8 +121,7 @@ impl Backups {
 
     /// Writes a command to restore a backup.
     pub fn write_command(&self, backup: &str, now: Timestamp) -> Result<Restore, Error> {
-        let timestamp = now.unix().saturating_mul(1_000_000_000) + i64::from(now.nanos());
-        let restore = Restore { backup: backup.to_owned(), timestamp };
+        let restore = Restore { backup: backup.to_owned(), timestamp: nanoseconds(now) };
         let name = backup::name(now, "000000");
         let text = restore.to_text(&self.spec()?);
         let path = self.control(&format!("{name}/{COMMAND}"));
@@ -133,6 +132,16 @@ impl Backups {
     /// Deletes a command, by its directory.
     pub fn delete_command(&self, name: &str) -> Result<(), Error> {
         Ok(self.store.discard(&self.control(&format!("{name}/{COMMAND}")))?)
+    }
+
+    /// Deletes a command in all its directories, because it cannot be carried out.
+    pub fn delete_command_of(&self, restore: &Restore) -> Result<(), Error> {
+        for (name, command) in self.commands()? {
+            if command == *restore {
+                self.delete_command(&name)?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns the spec of the etcd cluster, as written by an update.
@@ -154,8 +163,7 @@ impl Backups {
     /// Writes the mark if it has not changed since it was read. If several members write at once, the first wins, and
     /// the others read again.
     pub fn set_mark(&self, mark: &Mark, since: &Precondition, now: Timestamp) -> Result<(), Error> {
-        let nanos = now.unix().saturating_mul(1_000_000_000).unsigned_abs();
-        let text = mark.to_text(nanos + u64::from(now.nanos()));
+        let text = mark.to_text(nanoseconds(now));
         let path = self.control("etcd-cluster-created");
         match self.store.write(&path, text.as_bytes(), since, Secrecy::Open) {
             Ok(_) | Err(vfs::Error::Conflict { .. }) => Ok(()),
@@ -213,10 +221,15 @@ impl Backups {
         Ok(name)
     }
 
-    /// Deletes expired backups and returns their names.
+    /// Deletes expired backups and returns their names. Backups that members may still start from stay: those of
+    /// commands and of the present cluster's restoration.
     pub fn expire(&self, now: Timestamp, retention: Retention) -> Result<Vec<String>, Error> {
         let names = self.list()?;
-        let gone = backup::expired(&names, now, retention);
+        let mut gone = backup::expired(&names, now, retention);
+        let commanded = self.commands()?.into_iter().map(|(_, command)| command.backup);
+        let restored = self.mark()?.map(|(mark, _)| mark.backup);
+        let in_use: Vec<_> = commanded.chain(restored).collect();
+        gone.retain(|name| !in_use.iter().any(|used| used == name));
         for name in &gone {
             // Delete the metadata first: an interrupted deletion then leaves no listed backup.
             for file in [META, DATA] {
@@ -229,6 +242,38 @@ impl Backups {
         Ok(gone.into_iter().map(str::to_owned).collect())
     }
 
+    /// Restores a backup into a temporary directory, and removes it. A backup that passes can be restored. The owner is
+    /// verified if the cluster is known.
+    pub fn verify(&self, name: &str, cluster: Option<&str>) -> Result<(), Error> {
+        let directory = temporary_directory()?;
+        let archive = self.fetch_archive(name, directory.path())?;
+        let verified =
+            restore_database(&archive, cluster, &any_founders(), &directory.path().join("db"));
+        verified.map_err(|cause| Error::Restore { name: name.to_owned(), cause })
+    }
+
+    /// Restores an archive into a temporary directory, before it is stored as a backup.
+    pub fn verify_archive(archive: &Path, cluster: &str) -> Result<(), Error> {
+        let directory = temporary_directory()?;
+        let database = directory.path().join("db");
+        restore_database(archive, Some(cluster), &any_founders(), &database)
+            .map_err(|cause| Error::Archive { cause })
+    }
+
+    /// Copies a backup's archive to a directory, if it is of a supported etcd.
+    fn fetch_archive(&self, name: &str, to: &Path) -> Result<PathBuf, Error> {
+        let info = self.info(name)?;
+        let wrong = |cause| Error::Restore { name: name.to_owned(), cause };
+        if !info.etcd_version.starts_with("3.") {
+            return Err(wrong(RestoreError::EtcdVersion(info.etcd_version)));
+        }
+        let archive = to.join(DATA);
+        if self.store.fetch(&self.path(&format!("{name}/{DATA}")), &archive)?.is_none() {
+            return Err(wrong(RestoreError::MissingArchive(DATA)));
+        }
+        Ok(archive)
+    }
+
     /// Unpacks a backup into the data directory of a founder, which is created.
     pub fn unpack(
         &self,
@@ -238,11 +283,6 @@ impl Backups {
         own: &str,
         to: &Path,
     ) -> Result<(), Error> {
-        let info = self.info(name)?;
-        let wrong = |cause| Error::Restore { name: name.to_owned(), cause };
-        if !info.etcd_version.starts_with("3.") {
-            return Err(wrong(RestoreError::EtcdVersion(info.etcd_version)));
-        }
         let (snap, wal) = (to.join("member/snap"), to.join("member/wal"));
         for directory in [&snap, &wal] {
             let shown = directory.display().to_string();
@@ -251,22 +291,9 @@ impl Backups {
         let shown = to.display().to_string();
         fs::set_permissions(to, fs::Permissions::from_mode(0o700))
             .map_err(Error::file("restricting the permissions of", &shown))?;
-        let archive = to.join(DATA);
-        if self.store.fetch(&self.path(&format!("{name}/{DATA}")), &archive)?.is_none() {
-            return Err(wrong(RestoreError::MissingArchive(DATA)));
-        }
-        let database = snap.join("db");
-        let shown = database.display().to_string();
-        let packed =
-            File::open(&archive).map_err(Error::file("opening", &archive.display().to_string()))?;
-        let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create_new(true).mode(0o600).open(&database);
-        let mut file = file.map_err(Error::file("making", &shown))?;
-        unpack_archive(packed, cluster, &mut file, available_space(to)?).map_err(wrong)?;
-        let length = snapshot::prepare(&mut file, founders).map_err(|e| wrong(e.into()))?;
-        file.set_len(length)
-            .and_then(|()| file.sync_all())
-            .map_err(Error::file("writing", &shown))?;
+        let archive = self.fetch_archive(name, to)?;
+        restore_database(&archive, Some(cluster), founders, &snap.join("db"))
+            .map_err(|cause| Error::Restore { name: name.to_owned(), cause })?;
         let (log, content) = snapshot::log_file(founders, own)
             .ok_or_else(|| Error::Founder { member: own.to_owned() })?;
         pki::write_file(&wal.join(log), &content, pki::KEY_MODE)?;
@@ -276,14 +303,45 @@ impl Backups {
     }
 }
 
-fn available_space(directory: &Path) -> Result<u64, Error> {
-    Ok(sys::disk_use(directory)?.available)
+/// Returns a time in Unix nanoseconds, as in commands and marks.
+pub fn nanoseconds(time: Timestamp) -> i64 {
+    time.unix().saturating_mul(1_000_000_000).saturating_add(i64::from(time.nanos()))
 }
 
-/// Unpacks an archive of this cluster, bounded by the size in the database's header.
+fn temporary_directory() -> Result<tempfile::TempDir, Error> {
+    let parent = std::env::temp_dir();
+    let shown = parent.display().to_string();
+    // In a container, the directory may be missing.
+    fs::create_dir_all(&parent).map_err(Error::file("making the directory", &shown))?;
+    tempfile::tempdir().map_err(Error::file("making a directory in", &shown))
+}
+
+/// Returns founders for a database that is only verified.
+fn any_founders() -> InitialCluster {
+    InitialCluster::new("verification", [("any", "https://localhost:2380")])
+}
+
+/// Unpacks an archive to a new database of founders.
+fn restore_database(
+    archive: &Path,
+    cluster: Option<&str>,
+    founders: &InitialCluster,
+    to: &Path,
+) -> Result<(), RestoreError> {
+    let packed = File::open(archive).map_err(RestoreError::Write)?;
+    let room = sys::disk_use(to.parent().unwrap_or(to)).map_err(RestoreError::Room)?.available;
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create_new(true).mode(0o600).open(to);
+    let mut file = file.map_err(RestoreError::Write)?;
+    unpack_archive(packed, cluster, &mut file, room)?;
+    let length = snapshot::prepare(&mut file, founders)?;
+    file.set_len(length).and_then(|()| file.sync_all()).map_err(RestoreError::Write)
+}
+
+/// Unpacks an archive, bounded by the size in the database's header and by the free space.
 fn unpack_archive(
     packed: impl Read,
-    cluster: &str,
+    cluster: Option<&str>,
     to: &mut File,
     room: u64,
 ) -> Result<(), RestoreError> {
@@ -293,7 +351,7 @@ fn unpack_archive(
     read.map_err(RestoreError::Archive)?;
     let comment = archive.header().and_then(|header| header.comment()).unwrap_or_default();
     let comment = String::from_utf8_lossy(comment.get(..LONGEST_COMMENT).unwrap_or(comment));
-    if let Some(owner) = comment.strip_prefix(OWNER)
+    if let (Some(owner), Some(cluster)) = (comment.strip_prefix(OWNER), cluster)
         && owner != format!("{cluster}/{ETCD}")
     {
         let (owner, cluster) = (owner.to_owned(), cluster.to_owned());
@@ -363,6 +421,8 @@ mod tests {
             assert!(error.to_string().contains(reason), "{name}: {error}");
             let size = fs::metadata(to.join("member/snap/db")).map_or(0, |meta| meta.len());
             assert!(size <= 1 << 20, "{name}: {size} bytes were written");
+            let error = backups.verify(name, Some("c.local")).unwrap_err();
+            assert!(error.to_string().contains(reason) && error.is_of_backup(), "{name}: {error}");
         }
         let to = dir.path().join("x");
         let founders = InitialCluster::new("t", [("a", "https://a")]);
@@ -402,7 +462,9 @@ mod tests {
         // Another member writes later.
         backups.set_mark(&Mark::default(), &Precondition::Absent, now).unwrap();
         let (read, _) = backups.mark().unwrap().unwrap();
-        assert_eq!((&read, backups.pending_restore(Some(&read)).unwrap()), (&mark, None));
+        let written = Mark { timestamp: read.timestamp, ..mark };
+        assert_eq!((&read, backups.pending_restore(Some(&read)).unwrap()), (&written, None));
+        assert_eq!(read.timestamp, restore.timestamp);
         backups.delete_finished_commands(&read).unwrap();
         backups.delete_finished_commands(&read).unwrap();
         assert_eq!(backups.commands().unwrap(), []);
@@ -419,9 +481,22 @@ mod tests {
         let old = backups.store_archive(&archive, &old, 1).unwrap();
         let new = backups.store_archive(&archive, &new, 2).unwrap();
         assert_eq!(backups.list().unwrap(), [old.as_str(), &new]);
+        // A backup that cannot be restored is not stored.
+        assert!(
+            Backups::verify_archive(&archive, "c.local")
+                .unwrap_err()
+                .to_string()
+                .contains("not stored")
+        );
         assert_eq!(new, "2027-01-15T08:00:00Z-000002");
         let now = Timestamp::from_unix(1_800_000_060, 0);
         let retention = Retention { daily: std::time::Duration::ZERO, ..Retention::default() };
+        // It is being restored.
+        let restored = Mark { backup: old.clone(), ..Mark::default() };
+        backups.set_mark(&restored, &Precondition::Absent, now).unwrap();
+        assert_eq!(backups.expire(now, retention).unwrap(), [""; 0]);
+        let (_, version) = backups.mark().unwrap().unwrap();
+        backups.set_mark(&Mark::default(), &Precondition::Read(version), now).unwrap();
         assert_eq!(backups.expire(now, retention).unwrap(), [old.as_str()]);
         assert_eq!(backups.list().unwrap(), [new]);
         assert!(backups.store.entries(&backups.path(&old)).unwrap().is_empty());

@@ -52,6 +52,8 @@ pub enum Error {
          command"
     )]
     Restore { name: String, cause: RestoreError },
+    #[error("the new backup cannot be restored, so it is not stored: {cause}")]
+    Archive { cause: RestoreError },
     #[error("{member} is not one of the founding members")]
     Founder { member: String },
 }
@@ -72,6 +74,8 @@ pub enum RestoreError {
     #[error(transparent)]
     Snapshot(#[from] kops_core::snapshot::Error),
     #[error(transparent)]
+    Room(sys::Error),
+    #[error(transparent)]
     Write(std::io::Error),
 }
 
@@ -83,6 +87,20 @@ impl Error {
     ) -> impl FnOnce(std::io::Error) -> Self + use<> {
         let path = path.to_owned();
         move |source| Self::File { operation, path, source }
+    }
+
+    /// Reports whether the error is the fault of a backup, which another attempt would not restore either.
+    pub fn is_of_backup(&self) -> bool {
+        match self {
+            Self::Restore { cause, .. } => !matches!(
+                cause,
+                RestoreError::Room(_)
+                    | RestoreError::Write(_)
+                    | RestoreError::Snapshot(kops_core::snapshot::Error::Io(_))
+            ),
+            Self::MissingBackup { .. } | Self::Malformed { .. } => true,
+            _ => false,
+        }
     }
 
     /// Returns the error of an object that a command cannot use.

@@ -19,7 +19,7 @@ mod registry;
 mod version;
 mod yaml;
 
-pub use backups::Backups;
+pub use backups::{Backups, nanoseconds};
 pub use change::{Change, StoredObject, file_changes, key_changes};
 pub use channel::read_channel;
 pub use error::{Error, RestoreError};

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, io::Write};
 use client::{ListOptions, Resource};
 use instances::Fleet;
 use kops_api::Spec as _;
-use kops_local::{fleet, open_client};
+use kops_local::{MachineProblem, fleet, machine_problems, open_client};
 use kops_store::Registry;
 use serde_json::{Value, json};
 
@@ -65,7 +65,15 @@ pub(crate) async fn run(
     if show.output != "table" {
         return print_documents(&rows, &show.output, out);
     }
-    table::print(out, ["ID", "NODE-NAME", "STATUS", "ROLES", "INTERNAL-IP", "INSTANCE-GROUP"], rows)
+    table::print(
+        out,
+        ["ID", "NODE-NAME", "STATUS", "ROLES", "INTERNAL-IP", "INSTANCE-GROUP"],
+        rows,
+    )?;
+    for MachineProblem { machine, message } in machine_problems(&fleet, &spec) {
+        writeln!(out, "\n{machine}: {message}")?;
+    }
+    Ok(())
 }
 
 /// Prints machines as documents with upstream's fields.

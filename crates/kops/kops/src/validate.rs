@@ -6,7 +6,9 @@ use client::{Client, Resource};
 use instances::{Fleet, FleetSpec};
 use kops_api::Spec as _;
 use kops_core::life;
-use kops_local::{ClusterState, check_cloud, fleet, list_objects, open_client};
+use kops_local::{
+    ClusterState, MachineProblem, check_cloud, fleet, list_objects, machine_problems, open_client,
+};
 use kops_store::Registry;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -84,19 +86,35 @@ pub(crate) async fn validate_once(
     fleet: &Fleet,
     spec: &FleetSpec,
 ) -> (ClusterState, Vec<Failure>) {
-    let unreachable =
-        |message| vec![Failure { kind: "API", name: spec.cluster.clone(), message, group: None }];
+    let unreachable = |message| {
+        let name = spec.cluster.clone();
+        let mut failures = vec![Failure { kind: "API", name, message, group: None }];
+        failures.extend(machine_failures(fleet, spec));
+        failures
+    };
     let state = match ClusterState::observe(client, fleet, spec).await {
         Ok(state) => state,
         Err(error) => return (ClusterState::default(), unreachable(error.to_string())),
     };
     match list_objects(client, &Resource::PODS, "kube-system").await {
         Ok(pods) => {
-            let failures = find_failures(spec, &state, &pods);
+            let mut failures = find_failures(spec, &state, &pods);
+            failures.extend(machine_failures(fleet, spec));
             (state, failures)
         }
         Err(error) => (state, unreachable(error.to_string())),
     }
+}
+
+/// Returns the problems that machines have recorded on their disks.
+fn machine_failures(fleet: &Fleet, spec: &FleetSpec) -> Vec<Failure> {
+    let failure = |problem: MachineProblem| Failure {
+        kind: "Machine",
+        group: spec.group_of(&problem.machine).map(|group| group.name.clone()),
+        name: problem.machine,
+        message: problem.message,
+    };
+    machine_problems(fleet, spec).into_iter().map(failure).collect()
 }
 
 /// Compares the observed state with the wanted one.

@@ -19,8 +19,12 @@ const BUCKET: u32 = 0x01;
 const META_SUM: usize = 56;
 /// The deepest tree that is followed; etcd's buckets are shallower.
 const DEEPEST: usize = 32;
-/// The largest page that is read, with its overflow pages. The buckets read here have small values.
-const LARGEST_READ: usize = 1 << 20;
+/// The largest branch page that is read, with its overflow pages.
+const LARGEST_BRANCH: usize = 1 << 20;
+/// The largest leaf page that is read. etcd accepts values of 1.5 MiB by default, and a leaf holds a few of them.
+const LARGEST_LEAF: usize = 64 << 20;
+/// The page number in a meta page for a list of free pages that is not stored. bbolt then finds the free pages itself.
+const NO_FREE_LIST: u64 = u64::MAX;
 
 fn u16_at(bytes: &[u8], at: usize) -> Result<u16, Error> {
     let part = bytes.get(at..at + 2).and_then(|part| part.try_into().ok());
@@ -43,8 +47,10 @@ fn place(bytes: &[u8], at: usize) -> Result<usize, Error> {
 }
 
 const TRUNCATED_PAGE: Error = Error::Damaged("a page ends before its elements");
+const WRONG_KIND: Error = Error::Damaged("a page of a bucket has the wrong kind");
 
-fn fnv(bytes: &[u8]) -> u64 {
+/// Returns the FNV-1a hash, which bbolt uses as a checksum.
+pub(super) fn fnv(bytes: &[u8]) -> u64 {
     let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3);
     bytes.iter().fold(0xCBF2_9CE4_8422_2325, step)
 }
@@ -96,12 +102,30 @@ impl MetaPage {
     }
 }
 
-/// An element of a leaf: its flags, its value, and the value's offset in the file.
-struct Element {
+/// An element of a leaf: its flags, key and value, and the value's offset in the page.
+struct Element<'p> {
     kind: u32,
+    key: &'p [u8],
+    value: &'p [u8],
+    at: usize,
+}
+
+/// A bucket: its value in the root's tree, and the value's offset in the file.
+struct Bucket {
     at: u64,
     value: Vec<u8>,
 }
+
+/// A page with its overflow pages, and its offset in the file.
+struct Page {
+    at: u64,
+    bytes: Vec<u8>,
+}
+
+/// A key and value of a bucket.
+pub(super) type Pair = (Vec<u8>, Vec<u8>);
+/// A function that is called with a bucket's name, and a key and value of it.
+pub(super) type Visitor<'v> = dyn FnMut(&[u8], &[u8], &[u8]) -> Result<(), Error> + 'v;
 
 /// A database open for changes.
 pub(super) struct Bolt<'a, F> {
@@ -138,66 +162,125 @@ impl<'a, F: Read + Write + Seek> Bolt<'a, F> {
         Ok(self.file.write_all(bytes)?)
     }
 
-    /// Returns a page with its overflow pages, and its offset in the file.
-    fn page(&mut self, number: u64) -> Result<(u64, Vec<u8>), Error> {
+    fn page(&mut self, number: u64) -> Result<Page, Error> {
         let size = self.meta.page_size;
         let at = number.checked_mul(size as u64).ok_or(TRUNCATED_PAGE)?;
         let header = self.read(at, PAGE_HEADER)?;
+        if u64_at(&header, 0)? != number {
+            return Err(Error::Damaged("a page has the number of another one"));
+        }
+        let largest = if u16_at(&header, 8)? == LEAF { LARGEST_LEAF } else { LARGEST_BRANCH };
         let more = place(&header, 12)?;
         let length = more.checked_add(1).and_then(|pages| pages.checked_mul(size));
-        let length = length.filter(|length| *length <= LARGEST_READ);
+        let length = length.filter(|length| *length <= largest);
         let length = length.ok_or(Error::Damaged("a page is larger than any of its kind"))?;
-        Ok((at, self.read(at, length)?))
+        Ok(Page { at, bytes: self.read(at, length)? })
     }
 
-    /// Finds a key's element in the tree below a page.
-    fn find(&mut self, root: u64, key: &[u8]) -> Result<Option<Element>, Error> {
-        let mut number = root;
+    fn bucket(&mut self, name: &str) -> Result<Option<Bucket>, Error> {
+        let mut number = self.meta.root;
         for _ in 0..DEEPEST {
-            let (at, page) = self.page(number)?;
-            match u16_at(&page, 8)? {
-                LEAF => return leaf(&page, at, key),
-                BRANCH => match branch(&page, key)? {
+            let Page { at, bytes } = self.page(number)?;
+            match u16_at(&bytes, 8)? {
+                LEAF => {
+                    let all = elements(&bytes)?;
+                    let found = all.into_iter().find(|element| element.key == name.as_bytes());
+                    let found = found.filter(|element| element.kind & BUCKET != 0);
+                    return Ok(found.map(|element| Bucket {
+                        at: at + element.at as u64,
+                        value: element.value.to_vec(),
+                    }));
+                }
+                BRANCH => match branch(&bytes, name.as_bytes())? {
                     Some(next) => number = next,
                     None => return Ok(None),
                 },
-                _ => return Err(Error::Damaged("a page of a bucket has the wrong kind")),
+                _ => return Err(WRONG_KIND),
             }
         }
         Err(Error::Damaged("a bucket's pages form a cycle"))
     }
 
-    fn bucket(&mut self, name: &str) -> Result<Option<Element>, Error> {
-        let found = self.find(self.meta.root, name.as_bytes())?;
-        Ok(found.filter(|element| element.kind & BUCKET != 0))
+    /// Reads the whole database and calls `visit` for each key of each bucket, in order. Verifies what bbolt relies on:
+    /// every page has its kind, is used once, and has its keys in order.
+    pub(super) fn visit(&mut self, visit: &mut Visitor<'_>) -> Result<(), Error> {
+        // Every page is within the file, so this is bounded by the file's length.
+        let pages = usize::try_from(self.end / self.meta.page_size as u64);
+        let mut used = vec![false; pages.map_err(|_| TRUNCATED_PAGE)?];
+        use_pages(&mut used, 0, 2)?;
+        let mut buckets = Vec::new();
+        self.walk(self.meta.root, &mut used, &mut |element| {
+            if element.kind & BUCKET != 0 {
+                buckets.push((element.key.to_vec(), element.value.to_vec()));
+            }
+            Ok(())
+        })?;
+        for (name, value) in buckets {
+            self.walk_bucket(&value, &mut used, &mut |element| {
+                visit(&name, element.key, element.value)
+            })?;
+        }
+        Ok(())
     }
 
-    /// Overwrites the number of a key in a bucket, if the key exists.
-    pub(super) fn set_number(&mut self, bucket: &str, key: &str, number: u64) -> Result<(), Error> {
+    /// Returns the keys and values of a small bucket.
+    pub(super) fn pairs(&mut self, bucket: &str) -> Result<Vec<Pair>, Error> {
         let bucket = self.bucket(bucket)?.ok_or(Error::Foreign("etcd's buckets are missing"))?;
-        let found = match u64_at(&bucket.value, 0)? {
+        let pages = usize::try_from(self.end / self.meta.page_size as u64);
+        let mut used = vec![false; pages.map_err(|_| TRUNCATED_PAGE)?];
+        let mut pairs = Vec::new();
+        self.walk_bucket(&bucket.value, &mut used, &mut |element| {
+            pairs.push((element.key.to_vec(), element.value.to_vec()));
+            Ok(())
+        })?;
+        Ok(pairs)
+    }
+
+    fn walk_bucket(
+        &mut self,
+        value: &[u8],
+        used: &mut [bool],
+        visit: &mut dyn FnMut(&Element<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        match u64_at(value, 0)? {
             // A small bucket is stored inline, as a page within its own value.
-            0 => {
-                let page = bucket.value.get(16..).ok_or(TRUNCATED_PAGE)?;
-                leaf(page, bucket.at + 16, key.as_bytes())?
-            }
-            root => self.find(root, key.as_bytes())?,
-        };
-        match found {
-            None => Ok(()),
-            Some(element) if element.value.len() == 8 => {
-                self.write(element.at, &number.to_be_bytes())
-            }
-            Some(_) => Err(Error::Damaged("a number has the wrong length")),
+            0 => visit_leaf(value.get(16..).ok_or(TRUNCATED_PAGE)?, &mut Vec::new(), visit),
+            root => self.walk(root, used, visit),
         }
     }
 
-    /// Replaces the contents of a bucket, on a page after all others. A missing bucket is skipped.
-    pub(super) fn replace_bucket(
+    /// Calls `visit` for each element of the tree below a page.
+    fn walk(
         &mut self,
-        name: &str,
-        content: &[(Vec<u8>, Vec<u8>)],
+        root: u64,
+        used: &mut [bool],
+        visit: &mut dyn FnMut(&Element<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
+        let (mut open, mut last) = (vec![(root, 0)], Vec::new());
+        while let Some((number, depth)) = open.pop() {
+            if depth >= DEEPEST {
+                return Err(Error::Damaged("a bucket's pages are too deep"));
+            }
+            let Page { bytes, .. } = self.page(number)?;
+            use_pages(used, number, bytes.len() / self.meta.page_size)?;
+            match u16_at(&bytes, 8)? {
+                LEAF => visit_leaf(&bytes, &mut last, visit)?,
+                BRANCH => {
+                    let children = (0..usize::from(u16_at(&bytes, 10)?))
+                        .rev()
+                        .map(|index| u64_at(&bytes, PAGE_HEADER + index * ELEMENT + 8));
+                    for child in children {
+                        open.push((child?, depth + 1));
+                    }
+                }
+                _ => return Err(WRONG_KIND),
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces the contents of a bucket, on a page after all others. A missing bucket is skipped.
+    pub(super) fn replace_bucket(&mut self, name: &str, content: &[Pair]) -> Result<(), Error> {
         let Some(bucket) = self.bucket(name)? else { return Ok(()) };
         let mut content = content.to_vec();
         content.sort();
@@ -236,6 +319,8 @@ impl<'a, F: Read + Write + Seek> Bolt<'a, F> {
             if u64_at(&meta, 48)? != self.meta.turn {
                 continue;
             }
+            // Replaced pages are free now, and bbolt finds them.
+            set(&mut meta, 32, &NO_FREE_LIST.to_le_bytes());
             set(&mut meta, 40, &self.meta.next.to_le_bytes());
             let sum = fnv(meta.get(..META_SUM).unwrap_or_default());
             set(&mut meta, META_SUM, &sum.to_le_bytes());
@@ -259,25 +344,53 @@ fn put(bytes: &mut [u8], at: usize, number: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Finds a key on a leaf page at offset `at` of the file.
-fn leaf(page: &[u8], at: u64, key: &[u8]) -> Result<Option<Element>, Error> {
-    if u16_at(page, 8)? != LEAF {
-        return Err(Error::Damaged("a page of a bucket has the wrong kind"));
+/// Marks pages as used, which must be within the database and free.
+fn use_pages(used: &mut [bool], number: u64, count: usize) -> Result<(), Error> {
+    let first = usize::try_from(number).map_err(|_| TRUNCATED_PAGE)?;
+    let pages = first.checked_add(count).and_then(|end| used.get_mut(first..end));
+    let pages = pages.ok_or(Error::Damaged("a page is beyond the file's end"))?;
+    if pages.contains(&true) {
+        return Err(Error::Damaged("a page is used twice"));
     }
-    for index in 0..usize::from(u16_at(page, 10)?) {
+    pages.fill(true);
+    Ok(())
+}
+
+/// Calls `visit` for each element of a leaf page, whose keys must follow `last`.
+fn visit_leaf(
+    page: &[u8],
+    last: &mut Vec<u8>,
+    visit: &mut dyn FnMut(&Element<'_>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    for element in elements(page)? {
+        if element.key <= last.as_slice() {
+            return Err(Error::Damaged("the keys of a bucket are not in order"));
+        }
+        visit(&element)?;
+        last.clear();
+        last.extend_from_slice(element.key);
+    }
+    Ok(())
+}
+
+/// Returns the elements of a leaf page.
+fn elements(page: &[u8]) -> Result<Vec<Element<'_>>, Error> {
+    if u16_at(page, 8)? != LEAF {
+        return Err(WRONG_KIND);
+    }
+    let element = |index: usize| {
         let element = PAGE_HEADER + index * ELEMENT;
         let begin = element.checked_add(place(page, element + 4)?).ok_or(TRUNCATED_PAGE)?;
         let middle = begin.checked_add(place(page, element + 8)?).ok_or(TRUNCATED_PAGE)?;
         let end = middle.checked_add(place(page, element + 12)?).ok_or(TRUNCATED_PAGE)?;
-        if page.get(begin..middle).ok_or(TRUNCATED_PAGE)? == key {
-            return Ok(Some(Element {
-                kind: u32_at(page, element)?,
-                at: at + middle as u64,
-                value: page.get(middle..end).ok_or(TRUNCATED_PAGE)?.to_vec(),
-            }));
-        }
-    }
-    Ok(None)
+        Ok(Element {
+            kind: u32_at(page, element)?,
+            key: page.get(begin..middle).ok_or(TRUNCATED_PAGE)?,
+            value: page.get(middle..end).ok_or(TRUNCATED_PAGE)?,
+            at: middle,
+        })
+    };
+    (0..usize::from(u16_at(page, 10)?)).map(element).collect()
 }
 
 /// Returns the child of a branch page that may contain a key.

@@ -11,6 +11,12 @@ pub enum Error {
     /// A snapshot with wrong content.
     #[error("it is damaged: {0}")]
     Damaged(&'static str),
+    /// A snapshot of a store without Kubernetes' objects.
+    #[error(
+        "it holds none of Kubernetes' objects (keys below /registry/), so the restored cluster would be empty; choose a \
+         later backup"
+    )]
+    NoObjects,
     /// A failed read or write of the file.
     #[error(transparent)]
     Io(#[from] io::Error),

@@ -49,13 +49,29 @@ fn meta(number: u64, turn: u64) -> Vec<u8> {
     page
 }
 
-/// Returns a snapshot as etcd creates it: with an inline bucket, a bucket on a page of its own, and the sum.
+/// Returns a change as etcd stores it: its revision and a message of type KeyValue.
+fn change(main: u64, key: &str, deleted: bool) -> (u32, Vec<u8>, Vec<u8>) {
+    let mut revision = [&main.to_be_bytes()[..], b"_", &[0; 8]].concat();
+    revision.extend_from_slice(if deleted { b"t" } else { b"" });
+    let value = [&[0x0A, key.len() as u8], key.as_bytes(), &[0x18, 0x02, 0x2A, 1, b'v']].concat();
+    (0, revision, value)
+}
+
+const OBJECT: &str = "/registry/namespaces/default";
+
+/// Returns a snapshot as etcd creates it: with inline buckets, a bucket on a page of its own, and the sum.
 fn snapshot() -> Vec<u8> {
+    snapshot_of(&[change(5, "compact_rev_key", false), change(6, OBJECT, false)])
+}
+
+fn snapshot_of(changes: &[(u32, Vec<u8>, Vec<u8>)]) -> Vec<u8> {
+    let changes: Vec<(u32, &[u8], Vec<u8>)> =
+        changes.iter().map(|(kind, key, value)| (*kind, &key[..], value.clone())).collect();
     let old: Vec<(u32, &[u8], Vec<u8>)> = vec![(0, b"aa", b"old".to_vec())];
     let numbers: Vec<(u32, &[u8], Vec<u8>)> =
         vec![(0, b"consistent_index", vec![9; 8]), (0, b"term", vec![9; 8])];
     let root: Vec<(u32, &[u8], Vec<u8>)> = vec![
-        (0, b"key", b"no bucket".to_vec()),
+        (1, b"key", bucket(0, leaf(0, &changes))),
         (1, b"members", bucket(4, Vec::new())),
         (1, b"members_removed", bucket(0, leaf(0, &old))),
         (1, b"meta", bucket(0, leaf(0, &numbers))),
@@ -88,15 +104,24 @@ fn prepares_snapshot_for_other_members() {
     let snapshot = snapshot();
     assert_eq!(size(&snapshot).unwrap(), snapshot.len() as u64);
     let database = prepared(snapshot).unwrap();
-    // Two more pages, one for each replaced bucket.
-    assert_eq!(database.len(), 7 * PAGE);
-    assert_eq!(size(&database).unwrap(), 7 * PAGE as u64 + 32);
+    // Three more pages, one for each replaced bucket.
+    assert_eq!(database.len(), 8 * PAGE);
+    assert_eq!(size(&database).unwrap(), 8 * PAGE as u64 + 32);
+    let added = &database[5 * PAGE..];
     let behind = |text: &[u8]| {
-        let at = database.windows(text.len()).position(|window| window == text);
-        at.map(|at| database[at + text.len()..][..8].to_vec())
+        let at = added.windows(text.len()).position(|window| window == text);
+        at.map(|at| u64::from_be_bytes(added[at + text.len()..][..8].try_into().unwrap()))
     };
-    assert_eq!(behind(b"consistent_index"), Some(2_u64.to_be_bytes().to_vec()));
+    assert_eq!(behind(b"consistent_index"), Some(2));
+    for name in ["finishedCompactRev", "scheduledCompactRev"] {
+        assert_eq!(behind(name.as_bytes()), Some(1_000_000_006), "{name}");
+    }
     assert!(behind(br#""peerURLs":["https://b:2380"]"#).is_some(), "no members");
+    // The list of free pages is not stored, so bbolt reads all pages.
+    assert_eq!(database[16 + 32..][..8], [0xFF; 8]);
+    let mut again = Cursor::new(database);
+    let end = again.get_ref().len() as u64;
+    bolt::Bolt::open(&mut again, end).unwrap().visit(&mut |_, _, _| Ok(())).unwrap();
 }
 
 #[test]
@@ -120,6 +145,61 @@ fn distinguishes_foreign_from_damaged_files() {
     assert!(error_of(summed(other)).contains("etcd's buckets are missing"));
 }
 
+/// Without objects, the restored store would be empty, and etcd would not even start: it writes the log's index into
+/// the database only with the first change.
+#[test]
+fn rejects_snapshots_without_objects() {
+    for changes in [
+        vec![],
+        vec![change(2, "compact_rev_key", false)],
+        vec![change(2, "/registry", false), change(3, "/other/registry/a", false)],
+        vec![change(2, OBJECT, false), change(3, OBJECT, true)],
+    ] {
+        let error = prepared(snapshot_of(&changes)).unwrap_err();
+        assert!(matches!(error, Error::NoObjects), "{changes:?}: {error}");
+    }
+    let deleted = change(3, "/registry/namespaces/other", true);
+    prepared(snapshot_of(&[change(2, OBJECT, false), deleted])).unwrap();
+}
+
+#[test]
+fn rejects_hostile_pages_with_a_right_sum() {
+    let last = |main: u64| snapshot_of(&[change(main, OBJECT, false)]);
+    let mut cases = vec![(last(u64::MAX - 5), "its revision is larger than any")];
+    let order = [change(6, OBJECT, false), change(5, OBJECT, false)];
+    cases.push((snapshot_of(&order), "not in order"));
+    let mut of = |at: usize, bytes: &[u8], reason: &'static str| {
+        let mut whole = snapshot()[..5 * PAGE].to_vec();
+        set(&mut whole, at, bytes);
+        cases.push((summed(whole), reason));
+    };
+    let (root, own) = (3 * PAGE, 4 * PAGE);
+    // Zero pages, and a page of another number or kind.
+    of(own, &[0; PAGE], "number of another");
+    of(root, &[0; PAGE], "number of another");
+    of(own, &3_u64.to_le_bytes(), "number of another");
+    of(own + 8, &16_u16.to_le_bytes(), "wrong kind");
+    // Counts of elements and of overflow pages beyond the page and beyond the file.
+    of(own + 10, &u16::MAX.to_le_bytes(), "ends before its elements");
+    of(own + 12, &1_u32.to_le_bytes(), "beyond the file's end");
+    of(own + 12, &u32::MAX.to_le_bytes(), "larger than any");
+    // A bucket whose tree is the root's: a loop of buckets.
+    let members = snapshot().windows(7).position(|window| window == b"members").unwrap();
+    of(members + 7, &3_u64.to_le_bytes(), "used twice");
+    of(members + 7, &u64::MAX.to_le_bytes(), "ends before its elements");
+    of(members + 7, &1_u64.to_le_bytes(), "used twice");
+    // A branch page whose child is itself.
+    let mut branch = 4_u64.to_le_bytes().to_vec();
+    branch.extend_from_slice(&[1, 0, 1, 0, 0, 0, 0, 0, 16, 0, 0, 0, 1, 0, 0, 0]);
+    branch.extend_from_slice(&4_u64.to_le_bytes());
+    branch.push(b'a');
+    of(own, &branch, "used twice");
+    for (index, (bytes, reason)) in cases.into_iter().enumerate() {
+        let error = prepared(bytes).unwrap_err().to_string();
+        assert!(error.contains(reason), "case {index}: {error}, not {reason:?}");
+    }
+}
+
 #[test]
 fn corrupt_snapshots_do_not_read_out_of_bounds() {
     let whole = snapshot();
@@ -132,7 +212,7 @@ fn corrupt_snapshots_do_not_read_out_of_bounds() {
             bytes[at] = random.random();
         }
         if let Ok(database) = prepared(summed(bytes)) {
-            assert!(database.len() <= 9 * PAGE, "seed {seed}");
+            assert!(database.len() <= 10 * PAGE, "seed {seed}");
         }
         drop(size(&whole[..random.random_range(0..whole.len())]));
     }

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use super::{
     context::NodeContext,
-    member::{self, Member, Promotion},
+    member::{self, Member, MemberStart},
 };
 use crate::{
     controller::{CONFIG, DIRECTORY, PORT, USER},
@@ -76,7 +76,11 @@ fn parameters(context: &NodeContext) -> ClusterParameters {
 }
 
 /// Writes the authorities' files, and returns the configuration of `init` for the rest.
-pub(super) async fn write_files(context: &NodeContext) -> Result<(Init, Option<Promotion>), Error> {
+pub(super) async fn write_files(
+    context: &NodeContext,
+) -> Result<(Init, Option<MemberStart>), Error> {
+    // Nothing is changed, least of all the volume, on a machine that cannot run etcd.
+    let etcd = etcd_tag()?;
     let (base, layout) = (store_url(context), Layout::default());
     for (name, file) in [
         ("kubernetes-ca", "ca"),
@@ -98,7 +102,7 @@ pub(super) async fn write_files(context: &NodeContext) -> Result<(Init, Option<P
     let mut init = parameters(context).init(Some((&context.machine.name, context.machine.address)));
     let authority = read_keyset(base, "etcd-clients-ca")?.authority()?;
     let member = member::prepare(context, base, &authority).await?;
-    init.cluster.etcd.local = Some(local_etcd(&member)?);
+    init.cluster.etcd.local = Some(local_etcd(&member, etcd));
     let api = context.config.at("APIServerConfig.KubeAPIServer").cloned().unwrap_or_default();
     // Clients connect to the balancer's address, so the server's certificate must contain it.
     init.cluster.api_server.cert_sans.push(context.machine.gateway.to_string());
@@ -111,7 +115,7 @@ pub(super) async fn write_files(context: &NodeContext) -> Result<(Init, Option<P
     if !issuer.is_empty() {
         args.push(Arg::new("service-account-issuer", issuer));
     }
-    Ok((init, member.promotion))
+    Ok((init, Some(member.start)))
 }
 
 pub(super) fn make_parent(path: &Path) -> Result<(), Error> {
@@ -125,13 +129,12 @@ pub(super) fn make_parent(path: &Path) -> Result<(), Error> {
 
 /// Returns this machine's etcd member, as `init` runs it. Its address and its data volume stay when the machine is
 /// replaced.
-fn local_etcd(member: &Member) -> Result<LocalEtcd, Error> {
-    let program = Host::default().program(constants::ETCD).ok_or(Error::MissingEtcd)?;
+fn local_etcd(member: &Member, image_tag: String) -> LocalEtcd {
     let all: Vec<_> = member.members.iter().map(|(name, url)| format!("{name}={url}")).collect();
     let state = if member.joins { "existing" } else { "new" };
-    Ok(LocalEtcd {
+    LocalEtcd {
         data_dir: member.data.display().to_string(),
-        image_tag: format!("{}-0", bootstrap::images::etcd_version(&program)?),
+        image_tag,
         extra_args: vec![
             Arg::new("name", member.name.clone()),
             Arg::new("initial-cluster", all.join(",")),
@@ -139,7 +142,13 @@ fn local_etcd(member: &Member) -> Result<LocalEtcd, Error> {
             Arg::new("initial-cluster-token", "etcd-cluster-token-main"),
         ],
         ..LocalEtcd::default()
-    })
+    }
+}
+
+/// Returns the image tag of the installed etcd.
+fn etcd_tag() -> Result<String, Error> {
+    let program = Host::default().program(constants::ETCD).ok_or(Error::MissingEtcd)?;
+    Ok(format!("{}-0", bootstrap::images::etcd_version(&program)?))
 }
 
 /// Writes kops-controller's certificate, signing authority and settings.

@@ -13,19 +13,22 @@ use kops_api::Spec as _;
 use kops_core::member::{Content, Mark, Start, Tag};
 use kops_store::{Backups, ETCD};
 use pki::Authority;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::{
     context::NodeContext,
     volume::{MemberVolume, StoredState},
+    writes::Writes,
 };
-use crate::{error::Error, etcd_client::etcd_client, store_access::open};
+use crate::{error::Error, etcd_client::etcd_client, status, store_access::open};
 
 const PAUSE: Duration = Duration::from_secs(1);
 /// The time limit for a change of etcd's members.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(60);
-/// The time for a learner to start and to catch up.
+/// The time for a learner to catch up.
 const PROMOTION_TIMEOUT: Duration = Duration::from_secs(300);
+/// The time for etcd to write its first data.
+const START_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A member, with its initial cluster.
 pub(super) struct Member {
@@ -35,20 +38,37 @@ pub(super) struct Member {
     pub(super) members: Vec<(String, String)>,
     /// `true` to join an existing cluster, `false` to start one.
     pub(super) joins: bool,
-    /// The promotion of a learner, after it has started.
-    pub(super) promotion: Option<Promotion>,
+    /// The steps after etcd has started.
+    pub(super) start: MemberStart,
 }
 
-/// A learner to be promoted.
-pub(super) struct Promotion {
-    etcd: Etcd,
-    peer_url: String,
+/// The last steps of a member's start, which are carried out once etcd runs.
+pub(super) struct MemberStart {
+    volume: MemberVolume,
+    /// A client of the other members, if the member may be a learner.
+    promotion: Option<Etcd>,
+    /// `true` if the volume's tag says that etcd has run.
+    used: bool,
 }
 
-impl Promotion {
-    /// Promotes the learner once it has caught up.
-    pub(super) async fn grant(&self) -> Result<(), Error> {
-        Ok(self.etcd.promote(&self.peer_url, PROMOTION_TIMEOUT).await?)
+impl MemberStart {
+    /// Waits until etcd has written its data, promotes a learner once it has caught up, and records on the volume that
+    /// etcd has run.
+    pub(super) async fn finish(&self) -> Result<(), Error> {
+        if self.used {
+            return Ok(());
+        }
+        let deadline = Instant::now() + START_TIMEOUT;
+        while self.volume.content()? != Content::Data {
+            if Instant::now() > deadline {
+                return Err(Error::EtcdStart { seconds: START_TIMEOUT.as_secs() });
+            }
+            sleep(PAUSE).await;
+        }
+        if let Some(etcd) = &self.promotion {
+            etcd.promote(&self.volume.peer_url, PROMOTION_TIMEOUT).await?;
+        }
+        self.volume.record_use().map(drop)
     }
 }
 
@@ -80,53 +100,75 @@ pub(super) async fn prepare(
         peer_url: peer_url(&own),
         members: addresses.iter().map(|address| name(address)).collect(),
         founders: addresses.iter().map(|address| (name(address), peer_url(address))).collect(),
+        writes: Writes::default(),
     };
     let others: Vec<_> = addresses
         .iter()
         .filter(|address| **address != own)
         .map(|address| format!("https://{}", net::join_host_port(address, ETCD_CLIENT_PORT)))
         .collect();
-    let etcd = etcd_client(&others, "nodeup", authority)?;
+    let others =
+        if others.is_empty() { None } else { Some(etcd_client(&others, "nodeup", authority)?) };
+    start(volume, others, &mut status::report_wait).await
+}
+
+/// Carries out the decisions for a volume until its member may start. `others` is a client of the other members.
+async fn start(
+    volume: MemberVolume,
+    others: Option<Etcd>,
+    report: &mut (dyn FnMut(&str) + Send),
+) -> Result<Member, Error> {
     let mut last_reason = String::new();
     loop {
         let tag = volume.tag()?;
         let stored = volume.stored_state()?;
         // A cluster without a quorum does not answer, so it is queried only if the member has no data.
         let has_data = volume.content()? == Content::Data && stored.is_current(&tag);
-        let needs_quorum = !has_data && !others.is_empty();
-        let quorum = if needs_quorum { etcd.members().await.ok() } else { None };
+        let quorum = match &others {
+            Some(etcd) if !has_data => etcd.members().await.ok(),
+            _ => None,
+        };
         match volume.decide(&tag, &stored, quorum.as_deref())? {
             Start::Run => {
                 confirm_mark(&volume, &tag, &stored)?;
-                volume.use_volume(tag, &stored)?;
-                return Ok(founder(volume, false));
+                // A founder is no learner, and must not wait for the others.
+                let is_founder = stored.has_founder(&volume.member, &tag);
+                return Ok(member(volume, others.filter(|_| !is_founder), tag.used));
             }
             Start::Begin => {
                 volume.set_aside(&tag)?;
+                volume.assign(&tag, &stored)?;
                 volume.restore(&stored)?;
-                volume.use_volume(tag, &stored)?;
-                return Ok(founder(volume, false));
+                return Ok(member(volume, None, false));
+            }
+            Start::Return => {
+                volume.return_data(&tag, &stored)?;
+                return Ok(member(volume, None, true));
             }
             Start::Expected => {
                 volume.set_aside(&tag)?;
-                volume.use_volume(tag, &stored)?;
-                return Ok(founder(volume, true));
+                volume.assign(&tag, &stored)?;
+                return Ok(Member { joins: true, ..member(volume, None, false) });
             }
             Start::Join => {
                 volume.set_aside(&tag)?;
-                volume.use_volume(tag, &stored)?;
+                volume.assign_new(&tag, &stored)?;
+                let etcd = others.ok_or(Error::NoOtherMembers)?;
                 return join(volume, etcd, &quorum.unwrap_or_default()).await;
             }
             Start::Mark(mark) => {
                 // Unpack first: a damaged backup is then reported while the old data still exists.
-                if !mark.backup.is_empty() {
-                    volume.unpack(&mark)?;
+                let unpacked =
+                    if mark.backup.is_empty() { Ok(()) } else { volume.unpack(&mark).map(drop) };
+                match unpacked {
+                    Ok(()) => volume.write_mark(&mark, &stored)?,
+                    Err(error) => volume.cancel_restore(&mark, error)?,
                 }
-                volume.write_mark(&mark, &stored)?;
             }
             Start::Wait(reason) => {
                 if last_reason != reason {
                     tracing::info!(reason, "the etcd member cannot start yet");
+                    report(&reason);
                 }
                 last_reason = reason;
                 sleep(PAUSE).await;
@@ -139,10 +181,15 @@ pub(super) async fn prepare(
     }
 }
 
-/// Returns a founding member.
-fn founder(volume: MemberVolume, joins: bool) -> Member {
-    let data = volume.data();
-    Member { name: volume.member, data, members: volume.founders, joins, promotion: None }
+/// Returns a member that starts with the initial cluster of the spec.
+fn member(volume: MemberVolume, promotion: Option<Etcd>, used: bool) -> Member {
+    Member {
+        name: volume.member.clone(),
+        data: volume.data(),
+        members: volume.founders.clone(),
+        joins: false,
+        start: MemberStart { volume, promotion, used },
+    }
 }
 
 /// Writes the mark of a running cluster, so that the cluster is known to exist even if the volume is lost.
@@ -169,11 +216,9 @@ async fn join(
         etcd.remove(&lost.id, CHANGE_TIMEOUT).await?;
     }
     let members = etcd.add_learner(&volume.member, &volume.peer_url, CHANGE_TIMEOUT).await?;
-    Ok(Member {
-        data: volume.data(),
-        name: volume.member,
-        members: members.into_iter().map(|m| (m.name, m.peer_url)).collect(),
-        joins: true,
-        promotion: Some(Promotion { etcd, peer_url: volume.peer_url }),
-    })
+    let members = members.into_iter().map(|m| (m.name, m.peer_url)).collect();
+    Ok(Member { members, joins: true, ..member(volume, Some(etcd), false) })
 }
+
+#[cfg(test)]
+mod crash_tests;

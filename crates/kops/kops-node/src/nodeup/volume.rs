@@ -1,4 +1,7 @@
 //! The volume of an etcd member, and the reports about it in the store.
+//!
+//! Invariant: nodeup may stop between any two writes. The next run continues, because each write leaves the volume and
+//! the store in a state that [`kops_core::member`] decides about.
 
 use std::{
     collections::BTreeMap,
@@ -14,11 +17,14 @@ use kops_core::{
 use kops_store::{Backups, ETCD};
 use vfs::{Precondition, Secrecy, Version};
 
+use super::writes::Writes;
 use crate::error::Error;
 
 /// Directories on the volume: data from before a restoration, and unpacked backups.
 const TRASH: &str = "data-trashcan";
 const RESTORED: &str = "restored";
+/// The prefix of files that were being written when a program stopped.
+const PARTIAL: &str = ".new-";
 
 /// A volume, and the store through which members report their volumes.
 pub(super) struct MemberVolume {
@@ -30,6 +36,7 @@ pub(super) struct MemberVolume {
     pub(super) members: Vec<String>,
     /// The names and peer URLs of the members.
     pub(super) founders: Vec<(String, String)>,
+    pub(super) writes: Writes,
 }
 
 /// The cluster's state in the store.
@@ -48,6 +55,11 @@ impl StoredState {
     fn generation(&self) -> Option<String> {
         let commanded = self.restore.as_ref().map(Restore::generation);
         commanded.or_else(|| self.mark().map(|mark| mark.generation.clone()))
+    }
+
+    /// Reports whether the present cluster started with this volume of a member.
+    pub(super) fn has_founder(&self, member: &str, tag: &Tag) -> bool {
+        self.mark().and_then(|mark| mark.members.get(member)).is_some_and(|id| *id == tag.id)
     }
 
     pub(super) fn is_current(&self, tag: &Tag) -> bool {
@@ -85,54 +97,92 @@ impl MemberVolume {
     }
 
     fn write_tag(&self, tag: &Tag) -> Result<(), Error> {
-        let shown = self.volume.display().to_string();
-        fs::create_dir_all(&self.volume)
-            .map_err(kops_store::Error::file("making the directory", &shown))?;
-        let path = self.volume.join("volume.json");
-        Ok(pki::write_file(&path, tag.to_text().as_bytes(), pki::PUBLIC_MODE)?)
+        self.writes.step("the volume's tag", || {
+            let path = self.volume.join("volume.json");
+            Ok(pki::write_file(&path, tag.to_text().as_bytes(), pki::PUBLIC_MODE)?)
+        })
     }
 
-    /// Marks the volume as used: from now on it may hold votes of the present cluster.
-    pub(super) fn use_volume(&self, tag: Tag, stored: &StoredState) -> Result<(), Error> {
+    /// Assigns the volume to the present cluster, before etcd's data is written.
+    pub(super) fn assign(&self, tag: &Tag, stored: &StoredState) -> Result<(), Error> {
         let generation = stored.generation().unwrap_or_else(|| tag.generation.clone());
-        if tag.used && tag.generation == generation {
-            Ok(())
-        } else {
-            self.write_tag(&Tag { used: true, generation, ..tag })
+        let used = tag.used && tag.generation == generation;
+        self.write_tag(&Tag { used, generation, ..tag.clone() })
+    }
+
+    /// Assigns the volume to a new member of the present cluster. With its new ID, it is no founder any more.
+    pub(super) fn assign_new(&self, tag: &Tag, stored: &StoredState) -> Result<(), Error> {
+        self.assign(&Tag { id: rt::id(), used: false, ..tag.clone() }, stored)
+    }
+
+    /// Records that etcd has run on the volume: from now on, it may hold votes of the present cluster. Returns `false`
+    /// if etcd has not written any data yet.
+    pub(super) fn record_use(&self) -> Result<bool, Error> {
+        if self.content()? != Content::Data {
+            return Ok(false);
         }
+        let tag = self.tag()?;
+        if !tag.used {
+            self.write_tag(&Tag { used: true, ..tag })?;
+        }
+        Ok(true)
     }
 
     /// Moves the data of an earlier cluster aside. Only the user deletes it.
     pub(super) fn set_aside(&self, tag: &Tag) -> Result<(), Error> {
-        let data = self.data();
         if self.content()? == Content::Blank {
             return Ok(());
         }
-        let trash = self.volume.join(TRASH);
-        let shown = trash.display().to_string();
-        fs::create_dir_all(&trash)
-            .map_err(kops_store::Error::file("making the directory", &shown))?;
-        let name = if tag.generation.is_empty() { "first" } else { tag.generation.as_str() };
-        let aside = trash.join(format!("{name}-{}", rt::id()));
-        tracing::info!(aside = %aside.display(), "moving etcd's data from before the restoration aside");
-        fs::rename(&data, &aside)
-            .map_err(kops_store::Error::file("setting aside", &data.display().to_string()))?;
-        Ok(())
+        let aside =
+            self.volume.join(TRASH).join(format!("{}{}", trash_prefix(&tag.generation), rt::id()));
+        tracing::info!(aside = %aside.display(), "moving the data of an earlier etcd cluster aside");
+        self.rename("the data set aside", &self.data(), &aside)
+    }
+
+    /// Returns the data of a generation that was set aside.
+    fn aside(&self, generation: &str) -> Result<Option<PathBuf>, Error> {
+        let (trash, prefix) = (self.volume.join(TRASH), trash_prefix(generation));
+        let name = entries(&trash)?.into_iter().find(|name| name.starts_with(&prefix));
+        Ok(name.map(|name| trash.join(name)))
+    }
+
+    /// Puts the data of the present cluster back that was set aside.
+    pub(super) fn return_data(&self, tag: &Tag, stored: &StoredState) -> Result<(), Error> {
+        let generation = stored.generation().unwrap_or_default();
+        let Some(aside) = self.aside(&generation)? else { return Ok(()) };
+        self.set_aside(tag)?;
+        tracing::info!(aside = %aside.display(), "the restoration was undone; putting etcd's data back");
+        self.write_tag(&Tag { used: true, generation, ..tag.clone() })?;
+        self.rename("the data put back", &aside, &self.data())
+    }
+
+    /// Renames a directory. The target's parent is created, and the target must be missing or empty.
+    fn rename(&self, step: &'static str, from: &Path, to: &Path) -> Result<(), Error> {
+        let shown = to.display().to_string();
+        self.writes.step(step, || {
+            fs::create_dir_all(to.parent().unwrap_or(to))
+                .and_then(|()| fs::rename(from, to))
+                .map_err(kops_store::Error::file("moving etcd's data to", &shown))?;
+            Ok(())
+        })
     }
 
     /// Unpacks a backup as a founder's data, beside the present data.
     pub(super) fn unpack(&self, mark: &Mark) -> Result<PathBuf, Error> {
         let target = self.volume.join(RESTORED);
         let shown = target.display().to_string();
-        match fs::remove_dir_all(&target) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(kops_store::Error::file("removing", &shown)(error).into());
-            }
-            _ => {}
-        }
         let founders = self.founders.iter().map(|(name, url)| (name.as_str(), url.as_str()));
         let founders = InitialCluster::new(&mark.generation, founders);
-        self.backups.unpack(&mark.backup, &self.cluster, &founders, &self.member, &target)?;
+        self.writes.step("the unpacked backup", || {
+            match fs::remove_dir_all(&target) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(kops_store::Error::file("removing", &shown)(error).into());
+                }
+                _ => {}
+            }
+            self.backups.unpack(&mark.backup, &self.cluster, &founders, &self.member, &target)?;
+            Ok(())
+        })?;
         Ok(target)
     }
 
@@ -143,31 +193,28 @@ impl MemberVolume {
         };
         tracing::info!(backup = mark.backup, "restoring a backup");
         let restored = self.unpack(mark)?;
-        let data = self.data();
-        let shown = data.display().to_string();
-        if data.exists() {
-            fs::remove_dir(&data).map_err(kops_store::Error::file("removing the empty", &shown))?;
+        self.rename("the restored data", &restored, &self.data())
+    }
+
+    /// Cancels the command to restore a backup that cannot be restored. Other errors are returned, because the next
+    /// attempt may succeed.
+    pub(super) fn cancel_restore(&self, mark: &Mark, error: Error) -> Result<(), Error> {
+        match error {
+            Error::Object(cause) if cause.is_of_backup() => {
+                tracing::error!(%cause, "the backup is not restored; the member keeps its data");
+                self.writes.step("the cancelled command", || {
+                    Ok(self.backups.delete_finished_commands(mark)?)
+                })
+            }
+            error => Err(error),
         }
-        fs::rename(&restored, &data)
-            .map_err(kops_store::Error::file("putting in place", &shown))?;
-        Ok(())
     }
 
     /// Classifies the content of the volume.
     pub(super) fn content(&self) -> Result<Content, Error> {
-        let entries = |path: &Path| -> Result<Vec<String>, Error> {
-            let shown = path.display().to_string();
-            match fs::read_dir(path) {
-                Ok(entries) => {
-                    let names = entries.filter_map(Result::ok).map(|entry| entry.file_name());
-                    Ok(names.map(|name| name.to_string_lossy().into_owned()).collect())
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-                Err(error) => Err(kops_store::Error::file("reading", &shown)(error).into()),
-            }
-        };
         const KNOWN_ENTRIES: [&str; 5] = ["volume.json", "data", "lost+found", TRASH, RESTORED];
-        let other = |name: &String| !KNOWN_ENTRIES.contains(&name.as_str());
+        let other =
+            |name: &String| !KNOWN_ENTRIES.contains(&name.as_str()) && !name.starts_with(PARTIAL);
         if entries(&self.volume)?.iter().any(other) {
             return Ok(Content::Foreign);
         }
@@ -231,6 +278,10 @@ impl MemberVolume {
             restore: stored.restore.as_ref(),
             blank: &reported,
             backup: !self.backups.list()?.is_empty(),
+            aside: match stored.mark() {
+                Some(mark) => self.aside(&mark.generation)?.is_some(),
+                None => false,
+            },
         }))
     }
 
@@ -241,115 +292,51 @@ impl MemberVolume {
             Some((_, version)) => Precondition::Read(version),
             None => Precondition::Absent,
         };
-        self.backups.store.write(&name, id.as_bytes(), &since, Secrecy::Open)?;
-        Ok(())
+        self.writes.step("the report of the volume", || {
+            self.backups.store.write(&name, id.as_bytes(), &since, Secrecy::Open)?;
+            Ok(())
+        })
     }
 
     /// Writes the mark of the cluster, and deletes the commands that it carries out.
     pub(super) fn write_mark(&self, mark: &Mark, stored: &StoredState) -> Result<(), Error> {
         let since = stored.mark.as_ref().map(|(_, version)| Precondition::Read(version.clone()));
-        self.backups.set_mark(mark, &since.unwrap_or(Precondition::Absent), rt::now().into())?;
-        Ok(self.backups.delete_finished_commands(mark)?)
+        let since = since.unwrap_or(Precondition::Absent);
+        self.writes.step("the mark of the cluster", || {
+            Ok(self.backups.set_mark(mark, &since, rt::now().into())?)
+        })?;
+        self.writes
+            .step("the end of the command", || Ok(self.backups.delete_finished_commands(mark)?))
     }
+}
+
+/// Returns the prefix of the names of a generation's data in the trash.
+fn trash_prefix(generation: &str) -> String {
+    format!("{}-", if generation.is_empty() { "first" } else { generation })
+}
+
+/// Returns the names in a directory; none if it does not exist.
+fn entries(path: &Path) -> Result<Vec<String>, Error> {
+    let shown = path.display().to_string();
+    match fs::read_dir(path) {
+        Ok(entries) => {
+            let names = entries.filter_map(Result::ok).map(|entry| entry.file_name());
+            Ok(names.map(|name| name.to_string_lossy().into_owned()).collect())
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(kops_store::Error::file("reading", &shown)(error).into()),
+    }
+}
+
+/// Reports whether a volume's directory holds data of a generation, in place or set aside.
+pub fn holds_generation(volume: &Path, generation: &str) -> bool {
+    let tag = fs::read_to_string(volume.join("volume.json")).ok().and_then(|text| Tag::read(&text));
+    let in_place =
+        tag.is_some_and(|tag| tag.generation == generation) && volume.join("data/member").exists();
+    let prefix = trash_prefix(generation);
+    let trash = entries(&volume.join(TRASH)).unwrap_or_default();
+    in_place || trash.iter().any(|name| name.starts_with(&prefix))
 }
 
 #[cfg(test)]
-mod tests {
-    use vfs::Store;
-
-    use super::*;
-
-    fn place(directory: &Path, member: &str) -> MemberVolume {
-        let store = Store::open(&format!("file://{}/store", directory.display())).unwrap();
-        MemberVolume {
-            backups: Backups { store, directory: "backups/etcd/main".to_owned() },
-            volume: directory.join(member),
-            cluster: "c".to_owned(),
-            member: member.to_owned(),
-            peer_url: format!("https://{member}"),
-            members: ["a", "b"].map(str::to_owned).into(),
-            founders: ["a", "b"].map(|name| (name.to_owned(), format!("https://{name}"))).into(),
-        }
-    }
-
-    fn decide(place: &MemberVolume) -> Start {
-        place.decide(&place.tag().unwrap(), &place.stored_state().unwrap(), None).unwrap()
-    }
-
-    fn run(place: &MemberVolume) {
-        place.use_volume(place.tag().unwrap(), &place.stored_state().unwrap()).unwrap();
-        fs::create_dir_all(place.volume.join("data/member")).unwrap();
-    }
-
-    #[test]
-    fn starts_cluster_once_when_all_volumes_are_blank() {
-        let dir = tempfile::tempdir().unwrap();
-        let (a, b) = (place(dir.path(), "a"), place(dir.path(), "b"));
-        assert!(matches!(decide(&a), Start::Wait(reason) if reason.contains("missing: b")));
-        let Start::Mark(mark) = decide(&b) else { panic!("all are blank") };
-        let before = b.stored_state().unwrap();
-        b.write_mark(&mark, &before).unwrap();
-        a.write_mark(&Mark::default(), &before).unwrap();
-        for place in [&a, &b] {
-            assert_eq!(decide(place), Start::Begin);
-            place.use_volume(place.tag().unwrap(), &place.stored_state().unwrap()).unwrap();
-            // It was started, and may have given votes.
-            assert!(matches!(decide(place), Start::Wait(_)));
-            run(place);
-            assert_eq!(decide(place), Start::Run);
-        }
-        // The volume is lost, but no second cluster starts.
-        fs::remove_dir_all(&a.volume).unwrap();
-        assert!(matches!(decide(&a), Start::Wait(reason) if reason.contains("started before")));
-    }
-
-    #[test]
-    fn restoration_waits_for_all_and_keeps_old_data() {
-        let dir = tempfile::tempdir().unwrap();
-        let (a, b) = (place(dir.path(), "a"), place(dir.path(), "b"));
-        run(&a);
-        let spec = b.backups.path("control/etcd-cluster-spec");
-        b.backups.store.write(&spec, b"{}", &Precondition::Absent, Secrecy::Open).unwrap();
-        let restore = b.backups.write_command("backup", rt::now().into()).unwrap();
-        // A member with data no longer runs it, and a member without data does not start.
-        assert!(matches!(decide(&a), Start::Wait(reason) if reason.contains("missing: b")));
-        let Start::Mark(mark) = decide(&b) else { panic!("all are known") };
-        assert_eq!(
-            (mark.generation.clone(), mark.backup.as_str()),
-            (restore.generation(), "backup")
-        );
-        // The backup does not exist: no mark is written, and no data is lost.
-        assert!(b.unpack(&mark).is_err() && a.volume.join("data/member").exists());
-        b.write_mark(&mark, &b.stored_state().unwrap()).unwrap();
-        assert_eq!(b.backups.commands().unwrap(), []);
-        let tag = a.tag().unwrap();
-        assert_eq!(decide(&a), Start::Begin);
-        a.set_aside(&tag).unwrap();
-        a.set_aside(&tag).unwrap();
-        assert_eq!(fs::read_dir(a.volume.join(TRASH)).unwrap().count(), 1);
-        // A member that ends now may start once more; a member that has run may not.
-        assert_eq!(decide(&a), Start::Begin);
-        run(&a);
-        assert_eq!(decide(&a), Start::Run);
-        fs::remove_dir_all(a.volume.join("data")).unwrap();
-        assert!(matches!(decide(&a), Start::Wait(_)));
-    }
-
-    #[test]
-    fn leaves_foreign_volumes_alone() {
-        let dir = tempfile::tempdir().unwrap();
-        let (a, b) = (place(dir.path(), "a"), place(dir.path(), "b"));
-        a.tag().unwrap();
-        fs::rename(&a.volume, &b.volume).unwrap();
-        assert!(matches!(decide(&b), Start::Refuse(reason) if reason.contains("member \"a\"")));
-        fs::create_dir_all(a.volume.join("photos")).unwrap();
-        assert!(matches!(decide(&a), Start::Refuse(_)));
-        fs::write(b.volume.join("volume.json"), "{\"cluster\": 5}").unwrap();
-        assert!(b.tag().unwrap_err().to_string().contains("does not name the owner"));
-        // A store with a backup but no mark belongs to an earlier cluster.
-        let c = place(dir.path(), "c");
-        let path = c.backups.path("2026-11-23T10:00:00Z-000000/_etcd_backup.meta");
-        c.backups.store.write(&path, b"{}", &Precondition::Absent, Secrecy::Open).unwrap();
-        assert!(matches!(decide(&c), Start::Refuse(reason) if reason.contains("backup")));
-    }
-}
+mod tests;

@@ -8,7 +8,7 @@ use kops_local::{
     api_addresses, apply_fleet, build_model, check_cloud, check_objects, complete_objects, fleet,
     fleet_spec, machine_program, set_user_data, write_balancer_files, write_settings,
 };
-use kops_node::nodeup::APPLIED_CONFIG;
+use kops_node::{check_programs, nodeup::APPLIED_CONFIG};
 use kops_store::{Change, IDENTITY_CA, Keyset, Registry, StoredObject, file_changes, key_changes};
 use vfs::{Precondition, Secrecy};
 
@@ -194,6 +194,7 @@ fn execute(
     plan: &Plan,
     context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
+    check_programs()?;
     for change in &plan.changes {
         change.carry_out(registry)?;
     }

@@ -101,11 +101,13 @@ fn ctl(kops: &Kops, args: &[&str]) -> Output {
     kops.cluster.run(&binary().display().to_string(), &all)
 }
 
+fn list_backups(kops: &Kops) -> Vec<String> {
+    ctl(kops, &["list-backups"]).ok().lines().skip(1).map(str::to_owned).collect()
+}
+
 /// Returns the name of a backup that was started after this call.
 fn wait_for_backup(kops: &Kops) -> String {
-    let list = || -> Vec<String> {
-        ctl(kops, &["list-backups"]).ok().lines().skip(1).map(str::to_owned).collect()
-    };
+    let list = || list_backups(kops);
     // The next backup may have started before this call, so wait for the one after it.
     let before = list().len();
     let backups = until("two more backups", || {
@@ -113,6 +115,63 @@ fn wait_for_backup(kops: &Kops) -> String {
         if backups.len() > before + 1 { Ok(backups) } else { Err(format!("{backups:?}")) }
     });
     backups.last().expect("a backup").clone()
+}
+
+/// The first backup of a new cluster, taken as soon as etcd holds an object, starts a cluster. A damaged one is refused
+/// before any machine ends, also if its command is written by another program.
+#[test]
+#[ignore = "takes minutes: cargo xtask test --full"]
+fn restores_the_first_backup_and_refuses_a_damaged_one() {
+    let _turn = lock_machine();
+    let kops = Kops::new("kops-first");
+    create_with_backups(&kops, "1");
+    let first = list_backups(&kops).first().expect("a backup").clone();
+    ctl(&kops, &["restore-backup", &first]).ok();
+    until("the removal of the restore command", || {
+        let commands = ctl(&kops, &["list-commands"]).ok();
+        if commands.lines().count() == 1 { Ok(()) } else { Err(commands) }
+    });
+    kops.wait_until_valid();
+
+    let machine = kops.machine_id("control-plane-local-1");
+    let root = kops.state().join(&kops.name).join("backups/etcd/main");
+    let damaged = root.join(wait_for_backup(&kops));
+    fs::write(damaged.join("etcd.backup.gz"), "photo").expect("a damaged archive");
+    let name = damaged.file_name().expect("a name").to_string_lossy().into_owned();
+    let refused = ctl(&kops, &["restore-backup", &name]).refused();
+    assert!(refused.contains("its archive is damaged"), "{refused}");
+    let command = root.join("control/2030-01-01T00:00:00Z-000000");
+    fs::create_dir_all(&command).expect("a command's directory");
+    let text = format!(
+        r#"{{"timestamp": "1893456000000000000", "restoreBackup": {{"clusterSpec": {{}}, "backup": "{name}"}}}}"#
+    );
+    fs::write(command.join("_command.json"), text).expect("a command");
+    until("the removal of the command", || {
+        let commands = ctl(&kops, &["list-commands"]).ok();
+        if commands.lines().count() == 1 { Ok(()) } else { Err(commands) }
+    });
+    assert_eq!(kops.machine_id("control-plane-local-1"), machine);
+    kops.wait_until_valid();
+}
+
+/// Kills the only control plane as soon as its volume has an owner. Its replacement starts the cluster.
+#[test]
+#[ignore = "takes minutes: cargo xtask test --full"]
+fn starts_after_a_crash_of_the_first_start() {
+    let _turn = lock_machine();
+    let kops = Kops::new("kops-crash");
+    kops.run(&["create", "cluster", "--cloud", "local"]).ok();
+    let volumes = kops.instances().join("volumes/control-plane-local-1");
+    let marked = volumes.join(format!("{}--main--0/volume.json", kops.name));
+    std::thread::scope(|scope| {
+        let update = scope.spawn(|| kops.run(&["update", "cluster", "--yes"]));
+        until("an owner of the volume", || {
+            if marked.exists() { Ok(()) } else { Err(marked.display().to_string()) }
+        });
+        kops.kill_and_wait("machines/control-plane-local-1/machine.pid");
+        let updated = update.join().expect("an update").ok();
+        assert!(updated.contains("is ready"), "{updated}");
+    });
 }
 
 /// A restored store has a lower revision than a running worker has seen. The worker must list again.
