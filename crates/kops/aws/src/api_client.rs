@@ -1,7 +1,7 @@
 //! Calls AWS operations: signs requests, retries them where safe, counts them, and bounds the answers.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -9,9 +9,10 @@ use std::{
     time::Duration,
 };
 
+use api_meta::Tree as _;
 use client::{ClientTls, HttpTransport, Transport as _};
 use http::{Request, header};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::{
     sync::Mutex,
     time::{sleep, timeout},
@@ -34,9 +35,17 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// The time limit for an answer.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// The largest answer in bytes, and the most pages of a listing.
+/// The largest answer, and the largest listing, in bytes.
 const LARGEST: usize = 32 << 20;
+const LARGEST_LISTING: usize = 128 << 20;
+/// The most pages of a listing.
 const PAGES: usize = 1_000;
+
+/// A parsed answer, and its length in bytes.
+struct Answer {
+    value: Value,
+    length: usize,
+}
 
 /// A client for AWS' API in one region.
 pub struct Client {
@@ -89,6 +98,16 @@ impl Client {
         operation: &str,
         parameters: &Value,
     ) -> Result<Value, Error> {
+        Ok(self.exchange(service, operation, parameters).await?.value)
+    }
+
+    /// Calls an operation, with retries where they may help.
+    async fn exchange(
+        &self,
+        service: &str,
+        operation: &str,
+        parameters: &Value,
+    ) -> Result<Answer, Error> {
         let unknown = || Error::Unknown {
             operation: format!("{service}:{operation}"),
             parameter: String::new(),
@@ -112,32 +131,34 @@ impl Client {
     }
 
     /// Calls an operation and returns all pages of its result.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the listing does not end within its limits, or if a page is cut without naming the next one.
     pub async fn pages(
         &self,
         service: &str,
         operation: &str,
         parameters: &Value,
     ) -> Result<Vec<Value>, Error> {
+        let invalid = |cause| Error::InvalidAnswer { operation: operation.to_owned(), cause };
         let (mut all, mut parameters) = (Vec::new(), parameters.clone());
+        let (mut seen, mut length) = (HashSet::new(), 0);
         for _ in 0..PAGES {
-            let page = self.call(service, operation, &parameters).await?;
-            let next = next(&page, service);
-            all.push(page);
+            let page = self.exchange(service, operation, &parameters).await?;
+            length += page.length;
+            if length > LARGEST_LISTING {
+                return Err(invalid("its pages are too large"));
+            }
+            let next = next(&page.value, service).map_err(invalid)?;
+            all.push(page.value);
             let Some((name, token)) = next else { return Ok(all) };
-            if parameters.get(name) == Some(&token) {
-                break;
+            if !seen.insert(token.clone()) {
+                return Err(invalid("it repeats a page"));
             }
-            if !parameters.is_object() {
-                parameters = json!({});
-            }
-            if let Value::Object(members) = &mut parameters {
-                members.insert(name.to_owned(), token);
-            }
+            parameters.put(name, token);
         }
-        Err(Error::InvalidAnswer {
-            operation: operation.to_owned(),
-            cause: "it has too many pages",
-        })
+        Err(invalid("it has too many pages"))
     }
 
     async fn send_once(
@@ -145,7 +166,7 @@ impl Client {
         operation: &Operation,
         endpoint: &ServiceEndpoint,
         call: &HttpCall,
-    ) -> Result<Value, Error> {
+    ) -> Result<Answer, Error> {
         let failed = |cause: String| Error::Server {
             operation: operation.name.to_owned(),
             server: endpoint.server.clone(),
@@ -169,7 +190,8 @@ impl Client {
         let result = timeout(TIMEOUT, result).await;
         let result = result.map_err(|_| failed("the request timed out".to_owned()))?;
         let (status, body) = result.map_err(|error| failed(error.to_string()))?;
-        parse_response(operation, endpoint.protocol, status, &body)
+        let value = parse_response(operation, endpoint.protocol, status, &body)?;
+        Ok(Answer { value, length: body.len() })
     }
 
     async fn transport(
@@ -208,19 +230,19 @@ impl Client {
     }
 }
 
-/// Returns the parameter and token of the next page.
-fn next(page: &Value, service: &str) -> Option<(&'static str, Value)> {
-    let token_of = |name: &str| {
-        let token = page.get(name)?.as_str().filter(|token| !token.is_empty())?;
-        Some(Value::from(token))
+/// Returns the parameter and token of the next page; `None` for the last one.
+fn next(page: &Value, service: &str) -> Result<Option<(&'static str, String)>, &'static str> {
+    let (parameter, member) = match service {
+        "ec2" => ("NextToken", "nextToken"),
+        "iam" => ("Marker", "Marker"),
+        "route53" => ("marker", "NextMarker"),
+        "elbv2" => ("Marker", "NextMarker"),
+        _ => ("NextToken", "NextToken"),
     };
-    let cut = page.get("IsTruncated").and_then(Value::as_str);
-    match service {
-        "ec2" => Some(("NextToken", token_of("nextToken")?)),
-        "iam" if cut == Some("true") => Some(("Marker", token_of("Marker")?)),
-        "iam" => None,
-        "route53" => Some(("marker", token_of("NextMarker")?)),
-        "elbv2" => Some(("Marker", token_of("NextMarker")?)),
-        _ => Some(("NextToken", token_of("NextToken")?)),
+    let token = page.opt_text(member).map(str::to_owned);
+    match (page.text("IsTruncated"), token) {
+        ("true", None) => Err("it is truncated, but names no next page"),
+        ("false", Some(_)) => Ok(None),
+        (_, token) => Ok(token.map(|token| (parameter, token))),
     }
 }

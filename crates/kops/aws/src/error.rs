@@ -37,6 +37,15 @@ impl Error {
             .iter()
             .any(|word| code.contains(word))
             || code == "ResourceNotFoundException"
+            || self.is_absent_hook()
+    }
+
+    /// Reports whether a lifecycle hook does not exist, for which AWS has no code of its own.
+    fn is_absent_hook(&self) -> bool {
+        let Self::Refused { operation, code, message, .. } = self else { return false };
+        operation == "DeleteLifecycleHook"
+            && code == "ValidationError"
+            && message.to_lowercase().contains("no lifecycle hook found")
     }
 
     /// Reports whether AWS rejected the call without effect, because there are too many calls.

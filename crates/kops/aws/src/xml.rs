@@ -10,6 +10,9 @@ use serde_json::{Map, Value};
 /// The deepest nesting of elements in an answer.
 const DEEPEST: usize = 24;
 
+/// The most elements of an answer. Each takes many times its text's memory.
+const MOST: usize = 1_000_000;
+
 /// Calls `visit` at the end of each element, with the names of its ancestors and its own, and its text. `deepest`
 /// bounds the nesting.
 pub fn elements(
@@ -20,11 +23,14 @@ pub fn elements(
     let mut reader = Reader::from_reader(text);
     reader.config_mut().expand_empty_elements = true;
     let (mut path, mut content): (Vec<String>, String) = (Vec::new(), String::new());
-    let mut ended = false;
+    let (mut ended, mut count) = (false, 0);
     loop {
         match reader.read_event().map_err(|_| "it is not XML, or it is truncated")? {
-            Event::Start(_) if ended || path.len() >= deepest => return Err("it is too deep"),
+            Event::Start(_) if ended => return Err("it has several documents"),
+            Event::Start(_) if path.len() >= deepest => return Err("it is too deep"),
+            Event::Start(_) if count == MOST => return Err("it has too many elements"),
             Event::Start(start) => {
+                count += 1;
                 path.push(String::from_utf8_lossy(start.local_name().as_ref()).into_owned());
                 content.clear();
             }
@@ -46,6 +52,8 @@ pub fn elements(
                 content.clear();
                 ended = path.is_empty();
             }
+            // No AWS service uses such sections; ignoring one would change a text.
+            Event::CData(_) => return Err("it has a CDATA section"),
             Event::DocType(_) => return Err("it has a document type"),
             Event::Eof if ended => return Ok(()),
             Event::Eof => return Err("it is truncated"),
@@ -137,6 +145,7 @@ mod tests {
     #[test]
     fn rejects_hostile_documents() {
         let deep = format!("{}{}", "<item>".repeat(DEEPEST + 1), "</item>".repeat(DEEPEST + 1));
+        let many = format!("<R>{}</R>", "<item/>".repeat(MOST));
         for text in [
             "<!DOCTYPE a [<!ENTITY b \"bbbb\">]><R>&b;</R>",
             "<R>&b;</R>",
@@ -144,10 +153,20 @@ mod tests {
             "<R/><R/>",
             "",
             "{}",
+            "<R><![CDATA[a]]></R>",
+            "<R a=\"1\"",
             &deep,
+            &many,
         ] {
             assert!(tree(text.as_bytes()).is_err(), "{text:.80}");
         }
+    }
+
+    #[test]
+    fn keeps_foreign_elements_out_of_lists() {
+        let text = "<R><vpcSet><evil><item/></evil><item><vpcId>a</vpcId></item>b</vpcSet><x:vpcId>c</x:vpcId></R>";
+        let wanted = json!({"vpcSet": [{"vpcId": "a"}], "vpcId": "c"});
+        assert_eq!(tree(text.as_bytes()), Ok(("R".to_owned(), wanted)));
     }
 
     #[test]

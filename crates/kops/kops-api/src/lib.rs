@@ -29,4 +29,6 @@ pub use error::Error;
 pub use object::{Object, VersionName, documents, is_ours};
 pub use schema::{Kind, has_field};
 pub use spec::Spec;
-pub use validate::{CLOUD_LABEL, validate_cluster, validate_cluster_update, validate_group};
+pub use validate::{
+    CLOUD_LABEL, overlap, validate_cluster, validate_cluster_update, validate_group,
+};

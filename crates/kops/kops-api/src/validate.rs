@@ -21,4 +21,5 @@ pub use self::{
     object::{validate_cluster, validate_group},
     provider::CLOUD_LABEL,
     update::validate_cluster_update,
+    values::overlap,
 };

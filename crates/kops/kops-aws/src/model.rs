@@ -7,13 +7,14 @@ use std::{
     time::SystemTime,
 };
 
-use kops_api::{Object, Spec as _};
+use api_meta::Tree as _;
+use kops_api::Object;
 use kops_core::{
     Machines, NodeInputs, World, complete, complete_group,
     model::aws::{self, AwsInputs, Model},
     scheduler_config,
 };
-use kops_store::{KOPS_VERSION, Keyset, Registry, read_channel};
+use kops_store::{ClusterObjects, KOPS_VERSION, Keyset, Registry, read_channel};
 use pki::KeyAlgorithm;
 use serde_json::Value;
 
@@ -34,6 +35,10 @@ pub struct BuiltModel {
 pub struct ModelInputs<'a> {
     /// The stored spec.
     pub user: &'a Object,
+    /// The stored instance groups.
+    pub groups: &'a [Object],
+    /// The cluster's objects in the store.
+    pub stored: &'a ClusterObjects<'a>,
     /// The table of facts.
     pub facts: &'a CloudFacts,
     /// A directory with add-ons; `None` for those of the store.
@@ -70,19 +75,19 @@ pub fn build_model(
     world: World,
     now: SystemTime,
 ) -> Result<BuiltModel, Error> {
-    let name = from.user.name();
-    let CompleteCluster { cluster, groups, world } = complete_objects(registry, from.user, world)?;
+    let CompleteCluster { cluster, groups, world } =
+        complete_objects(from.user, from.groups, world)?;
     check_supported(&cluster, &groups)?;
-    let ssh_keys = ssh_keys(registry, from.ssh_public_key, name)?;
+    let ssh_keys = ssh_keys(from.stored, from.ssh_public_key)?;
     let addons = match from.addons {
         Some(directory) => read_addons(directory)?,
-        None => stored_addons(registry, name)?,
+        None => stored_addons(from.stored)?,
     };
     let keysets = keysets(registry, &cluster, now)?;
     let mut node = NodeInputs {
         kops: KOPS_VERSION.to_owned(),
         hashes: from.facts.hashes(),
-        scheduler_config: scheduler_config(&user_objects(registry, name)?)?,
+        scheduler_config: scheduler_config(&user_objects(from.stored)?)?,
         ..NodeInputs::default()
     };
     for keyset in &keysets.all {
@@ -118,18 +123,17 @@ fn model_with_hashes(
 
 /// Completes a cluster and its groups.
 pub(crate) fn complete_objects(
-    registry: &Registry,
     user: &Object,
+    groups: &[Object],
     mut world: World,
 ) -> Result<CompleteCluster, Error> {
-    let groups = registry.groups(user.name())?;
     if groups.is_empty() {
         let problem = "has no instance groups; create some first";
         return Err(kops_store::Error::object("cluster", user.name(), problem).into());
     }
     world.api_server_nodes = groups.iter().any(|one| one.spec.text("role") == "APIServer");
     let channel = read_channel(user.spec.text("channel"), false)?;
-    let cluster = complete(user, &groups, &world, &Machines::default())?;
+    let cluster = complete(user, groups, &world, &Machines::default())?;
     let groups = groups.iter().map(|group| complete_group(&cluster, group, &channel, &world));
     let groups = groups.collect::<Result<_, _>>()?;
     Ok(CompleteCluster { cluster, groups, world })
@@ -140,12 +144,12 @@ fn check_supported(cluster: &Object, groups: &[Object]) -> Result<(), Error> {
     let unsupported = |setting: String| Err(Error::Unsupported { setting });
     for field in ["encryptionConfig", "serviceAccountIssuerDiscovery.discoveryStore"] {
         let value = cluster.spec.at(field);
-        if value.is_some_and(|value| !value.is_null() && *value != false && *value != "") {
+        if !value.is_null() && *value != false && *value != "" {
             return unsupported(format!("spec.{field}"));
         }
     }
     let has_warm_pool = |spec: &Value, field: &str| {
-        spec.at(field).is_some_and(|pool| !pool.is_null() && pool.int("maxSize") != Some(0))
+        spec.opt_at(field).is_some_and(|pool| pool.opt_int("maxSize") != Some(0))
     };
     if has_warm_pool(&cluster.spec, "cloudProvider.aws.warmPool") {
         return unsupported("spec.warmPool".to_owned());
@@ -179,14 +183,15 @@ struct SshKeys {
 }
 
 /// Returns the stored SSH keys, or the given one.
-fn ssh_keys(registry: &Registry, path: Option<&str>, cluster: &str) -> Result<SshKeys, Error> {
-    let directory = format!("{cluster}/pki/ssh/public/admin");
+fn ssh_keys(stored: &ClusterObjects<'_>, path: Option<&str>) -> Result<SshKeys, Error> {
+    let directory = "pki/ssh/public/admin";
     let mut all = Vec::new();
-    for name in registry.list_objects(&directory)? {
-        if let Some((content, _)) = registry.read_object(&name)? {
+    for name in stored.names(directory) {
+        if let Some((content, _)) = stored.read(&name)? {
             all.push(String::from_utf8_lossy(&content).into_owned());
         }
     }
+    let directory = format!("{}/{directory}", stored.cluster());
     let mut new = None;
     if let Some(path) = path {
         let key = fs::read_to_string(path)
@@ -204,18 +209,18 @@ fn ssh_keys(registry: &Registry, path: Option<&str>, cluster: &str) -> Result<Ss
 }
 
 /// Returns the user's additional objects stored with the cluster.
-fn user_objects(registry: &Registry, cluster: &str) -> Result<String, Error> {
-    let found = registry.read_object(&format!("{cluster}/clusteraddons/default"))?;
+fn user_objects(stored: &ClusterObjects<'_>) -> Result<String, Error> {
+    let found = stored.read(&format!("{}/clusteraddons/default", stored.cluster()))?;
     Ok(found.map(|(content, _)| String::from_utf8_lossy(&content).into_owned()).unwrap_or_default())
 }
 
 /// Returns the add-ons in the state store, where upstream's `kops` put them.
-fn stored_addons(registry: &Registry, cluster: &str) -> Result<BTreeMap<String, String>, Error> {
-    let directory = format!("{cluster}/addons/");
+fn stored_addons(stored: &ClusterObjects<'_>) -> Result<BTreeMap<String, String>, Error> {
+    let directory = format!("{}/addons/", stored.cluster());
     let mut addons = BTreeMap::new();
-    for name in registry.list_objects(directory.trim_end_matches('/'))? {
+    for name in stored.names("addons") {
         if let (Some(short), Some((content, _))) =
-            (name.strip_prefix(&directory), registry.read_object(&name)?)
+            (name.strip_prefix(&directory), stored.read(&name)?)
         {
             addons.insert(short.to_owned(), String::from_utf8_lossy(&content).into_owned());
         }

@@ -1,8 +1,9 @@
 //! The objects of a cluster on AWS in the state store.
 
-use kops_api::{Object, Spec as _};
+use api_meta::Tree as _;
+use kops_api::Object;
 use kops_core::model::aws::{Body, StoreObject};
-use kops_store::{Change, Registry, StoredObject, file_changes, key_changes};
+use kops_store::{Change, ClusterObjects, Registry, StoredObject, file_changes, key_changes};
 use vfs::{Precondition, Secrecy};
 
 use crate::{error::Error, model::BuiltModel};
@@ -17,13 +18,14 @@ pub fn check_store(registry: &Registry, user: &Object) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the changes of the store: new keys, and the objects of the model.
+/// Returns the changes of the store: new keys, the copies of groups, and the objects of the model.
 pub fn store_changes(
     registry: &Registry,
-    cluster: &str,
+    stored: &ClusterObjects<'_>,
+    group_copies: Option<StoredObject>,
     built: &BuiltModel,
 ) -> Result<Vec<Change>, Error> {
-    let mut changes = Vec::new();
+    let (mut changes, cluster) = (Vec::new(), stored.cluster());
     for keyset in built.new_keysets() {
         changes.extend(key_changes(registry, cluster, keyset)?);
     }
@@ -33,7 +35,7 @@ pub fn store_changes(
         changes.push(Change { kind: "SSHCredential", name, content, secrecy, since });
     }
     let base = format!("{}/{cluster}/", registry.url());
-    let mut objects = Vec::new();
+    let mut objects: Vec<_> = group_copies.into_iter().collect();
     for resource in built.model.resources.values() {
         let Body::StoreObject(StoreObject { bucket, key, content }) = &resource.body else {
             continue;
@@ -45,6 +47,6 @@ pub fn store_changes(
         let (name, content) = (name.to_owned(), content.clone());
         objects.push(StoredObject { name, content, secrecy: Secrecy::Open, kind: "ManagedFile" });
     }
-    changes.extend(file_changes(registry, cluster, objects)?);
+    changes.extend(file_changes(stored, objects)?);
     Ok(changes)
 }

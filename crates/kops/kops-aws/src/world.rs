@@ -1,10 +1,11 @@
 //! Queries the facts that the model needs from AWS: the account, and the spec's images, machine types, zones and
 //! networks.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use api_meta::Tree as _;
 use aws::Client;
-use kops_api::{Object, Spec as _};
+use kops_api::Object;
 use kops_core::{
     Cluster as _, Dns, DnsZone, Image, MachineType, Network, Subnet, World, direct::Scope,
 };
@@ -12,6 +13,11 @@ use kops_store::Registry;
 use serde_json::{Value, json};
 
 use crate::{error::Error, model::complete_objects};
+
+/// The most values of a filter in one query.
+const FILTER_VALUES: usize = 200;
+/// The most machine types in one query.
+const TYPES: usize = 100;
 
 /// Adds the facts that are still missing.
 pub async fn query_world(
@@ -33,7 +39,7 @@ pub async fn query_world(
             for zone in world.zones.iter_mut().filter(|zone| zone.private == Some(true)) {
                 let response =
                     client.call("route53", "GetHostedZone", &json!({"Id": zone.id})).await?;
-                let vpcs = response.list("VPCs").iter().map(|vpc| vpc.text("VPCId").to_owned());
+                let vpcs = response.items("VPCs").iter().map(|vpc| vpc.text("VPCId").to_owned());
                 zone.networks = vpcs.collect();
             }
         }
@@ -55,33 +61,79 @@ fn unknown_values<'a>(
     names.filter(|name| !name.is_empty() && !known(name)).collect()
 }
 
-/// Adds images by ID, or by owner and name as `OWNER/NAME`; the newest match wins.
-async fn query_images(client: &Client, groups: &[Object], world: &mut World) -> Result<(), Error> {
-    let names = unknown_values(groups, "image", |name| world.images.contains_key(name));
+/// A query for images.
+#[derive(Debug)]
+struct ImageQuery<'a> {
+    parameters: Value,
+    /// The names in specs; empty for images given by their IDs.
+    names: Vec<ImageName<'a>>,
+}
+
+/// The name of images in a spec.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct ImageName<'a> {
+    /// The whole name, with the owner.
+    whole: &'a str,
+    /// The images' own name, or a pattern of names.
+    own: &'a str,
+}
+
+impl ImageName<'_> {
+    fn is_pattern(&self) -> bool {
+        self.own.contains(['*', '?'])
+    }
+}
+
+/// Returns the queries for images by ID, or by owner and name as `OWNER/NAME`.
+fn image_queries(names: BTreeSet<&str>) -> Vec<ImageQuery<'_>> {
     let (ids, names): (Vec<&str>, Vec<&str>) =
         names.into_iter().partition(|name| name.starts_with("ami-"));
-    let mut queries = Vec::new();
-    if !ids.is_empty() {
-        queries.push((None, json!({"ImageId": ids})));
-    }
-    for name in names {
-        let (owner, short) = name.split_once('/').unwrap_or(("self", name));
+    let by_id =
+        |ids: &[&str]| ImageQuery { parameters: json!({"ImageId": ids}), names: Vec::new() };
+    let mut queries: Vec<_> = ids.chunks(FILTER_VALUES).map(by_id).collect();
+    let mut owners: BTreeMap<&str, Vec<ImageName<'_>>> = BTreeMap::new();
+    for whole in names {
+        let (owner, own) = whole.split_once('/').unwrap_or(("self", whole));
         let owner = if owner == "ubuntu" { "099720109477" } else { owner };
-        let filter = json!([{"Name": "name", "Value": [short]}]);
-        queries.push((Some(name), json!({"Owner": [owner], "Filter": filter})));
+        owners.entry(owner).or_default().push(ImageName { whole, own });
     }
-    for (name, parameters) in queries {
+    for (owner, names) in owners {
+        // The answer does not tell which pattern an image matches.
+        let (patterns, plain): (Vec<_>, Vec<_>) =
+            names.into_iter().partition(ImageName::is_pattern);
+        for names in plain.chunks(FILTER_VALUES).chain(patterns.chunks(1)) {
+            let values: Vec<&str> = names.iter().map(|name| name.own).collect();
+            let filter = json!([{"Name": "name", "Value": values}]);
+            let parameters = json!({"Owner": [owner], "Filter": filter});
+            queries.push(ImageQuery { parameters, names: names.to_vec() });
+        }
+    }
+    queries
+}
+
+/// Adds the images that groups name; the newest match of a name wins.
+async fn query_images(client: &Client, groups: &[Object], world: &mut World) -> Result<(), Error> {
+    let names = unknown_values(groups, "image", |name| world.images.contains_key(name));
+    for ImageQuery { parameters, names } in image_queries(names) {
         let pages = match client.pages("ec2", "DescribeImages", &parameters).await {
             Err(error) if error.is_absent() => Vec::new(),
             pages => pages?,
         };
-        let mut found: Vec<&Value> = pages.iter().flat_map(|page| page.list("imagesSet")).collect();
+        let mut found: Vec<&Value> =
+            pages.iter().flat_map(|page| page.items("imagesSet")).collect();
         found.sort_by_key(|image| image.text("creationDate"));
         for image in found {
             let id = image.text("imageId").to_owned();
             let root_device = image.text("rootDeviceName").to_owned();
-            let key = name.map_or_else(|| id.clone(), str::to_owned);
-            world.images.insert(key, Image { id, root_device });
+            let known = Image { id: id.clone(), root_device };
+            let matches =
+                |name: &&ImageName<'_>| name.is_pattern() || name.own == image.text("name");
+            for name in names.iter().filter(matches) {
+                world.images.insert(name.whole.to_owned(), known.clone());
+            }
+            if names.is_empty() {
+                world.images.insert(id, known);
+            }
         }
     }
     Ok(())
@@ -94,24 +146,26 @@ async fn query_machine_types(
 ) -> Result<(), Error> {
     let names =
         unknown_values(groups, "machineType", |name| world.machine_types.contains_key(name));
-    if names.is_empty() {
-        return Ok(());
-    }
-    let pages =
-        client.pages("ec2", "DescribeInstanceTypes", &json!({"InstanceType": names})).await?;
-    for one in pages.iter().flat_map(|page| page.list("instanceTypeSet")) {
-        let architectures = one.texts("processorInfo.supportedArchitectures");
-        let architecture = if architectures.contains(&"arm64") { "arm64" } else { "amd64" };
-        let disks = one.list("instanceStorageInfo.disks").iter();
-        let disks: u64 = disks.filter_map(|disk| disk.text("count").parse::<u64>().ok()).sum();
-        let machine = MachineType {
-            architecture: architecture.to_owned(),
-            gpu: one.has("gpuInfo.gpus"),
-            disks: u8::try_from(disks).unwrap_or(u8::MAX),
-        };
-        world.machine_types.insert(one.text("instanceType").to_owned(), machine);
+    let names: Vec<&str> = names.into_iter().collect();
+    for names in names.chunks(TYPES) {
+        let parameters = json!({"InstanceType": names});
+        let pages = client.pages("ec2", "DescribeInstanceTypes", &parameters).await?;
+        for one in pages.iter().flat_map(|page| page.items("instanceTypeSet")) {
+            world.machine_types.insert(one.text("instanceType").to_owned(), machine_type(one));
+        }
     }
     Ok(())
+}
+
+fn machine_type(one: &Value) -> MachineType {
+    let arm = one.texts("processorInfo.supportedArchitectures").any(|name| name == "arm64");
+    let disks = one.items("instanceStorageInfo.disks").iter();
+    let disks: u64 = disks.filter_map(|disk| disk.text("count").parse::<u64>().ok()).sum();
+    MachineType {
+        architecture: if arm { "arm64" } else { "amd64" }.to_owned(),
+        gpu: one.has("gpuInfo.gpus"),
+        disks: u8::try_from(disks).unwrap_or(u8::MAX),
+    }
 }
 
 async fn query_zones(client: &Client) -> Result<Vec<DnsZone>, Error> {
@@ -122,7 +176,7 @@ async fn query_zones(client: &Client) -> Result<Vec<DnsZone>, Error> {
         private: Some(one.text("Config.PrivateZone") == "true"),
         networks: Vec::new(),
     };
-    Ok(pages.iter().flat_map(|page| page.list("HostedZones")).map(zone).collect())
+    Ok(pages.iter().flat_map(|page| page.items("HostedZones")).map(zone).collect())
 }
 
 /// Queries an existing network with its subnets and gateways.
@@ -133,7 +187,7 @@ async fn query_network(client: &Client, id: &str) -> Result<Network, Error> {
     let gateways =
         client.call("ec2", "DescribeInternetGateways", &filter("attachment.vpc-id")).await?;
     let first = |response: &Value, list: &str, field: &str| {
-        response.list(list).first().map(|one| one.text(field).to_owned()).unwrap_or_default()
+        response.items(list).first().map(|one| one.text(field).to_owned()).unwrap_or_default()
     };
     let subnet = |one: &Value| Subnet {
         id: one.text("subnetId").to_owned(),
@@ -142,7 +196,7 @@ async fn query_network(client: &Client, id: &str) -> Result<Network, Error> {
     };
     Ok(Network {
         cidr: first(&vpcs, "vpcSet", "cidrBlock"),
-        subnets: subnets.iter().flat_map(|page| page.list("subnetSet")).map(subnet).collect(),
+        subnets: subnets.iter().flat_map(|page| page.items("subnetSet")).map(subnet).collect(),
         internet_gateway: first(&gateways, "internetGatewaySet", "internetGatewayId"),
         egress_only_gateway: String::new(),
     })
@@ -155,7 +209,8 @@ pub async fn deletion_scope(
     user: &Object,
 ) -> Result<Scope, Error> {
     let world = World { zones: public_zones(client, user).await?, ..World::default() };
-    let whole = complete_objects(registry, user, world).ok();
+    let groups = registry.groups(user.name()).unwrap_or_default();
+    let whole = complete_objects(user, &groups, world).ok();
     let text = |path: &str| {
         let spec = whole.as_ref().map_or(&user.spec, |whole| &whole.cluster.spec);
         spec.text(path).to_owned()
@@ -169,4 +224,27 @@ pub async fn deletion_scope(
 
 async fn public_zones(client: &Client, user: &Object) -> Result<Vec<DnsZone>, Error> {
     if user.publishes_dns() { query_zones(client).await } else { Ok(Vec::new()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn asks_for_images_in_bulk() {
+        let ids: Vec<String> = (0..300).map(|number| format!("ami-{number:03}")).collect();
+        let names: Vec<String> = (0..99).map(|number| format!("ubuntu/a{number:02}")).collect();
+        let all = ids.iter().chain(&names).map(String::as_str);
+        let queries = image_queries(all.chain(["own", "ubuntu/b*", "123/a00"]).collect());
+        let sizes: Vec<_> = queries.iter().map(|query| query.names.len()).collect();
+        assert_eq!(sizes, [0, 0, 99, 1, 1, 1]);
+        assert_eq!(queries[0].parameters.items("ImageId").len(), FILTER_VALUES);
+        assert_eq!(queries[1].parameters.items("ImageId").len(), 100);
+        let ubuntu = &queries[2];
+        assert_eq!(ubuntu.parameters.items("Owner"), ["099720109477"]);
+        assert_eq!(ubuntu.names[7], ImageName { whole: "ubuntu/a07", own: "a07" });
+        assert_eq!(queries[3].names, [ImageName { whole: "ubuntu/b*", own: "b*" }]);
+        assert_eq!(queries[5].names, [ImageName { whole: "own", own: "own" }]);
+        assert!(image_queries(BTreeSet::new()).is_empty());
+    }
 }

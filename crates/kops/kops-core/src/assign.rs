@@ -189,7 +189,7 @@ fn assign_subnets(spec: &mut Value) -> Result<(), Error> {
         3 | 4 => 2,
         _ => 3,
     };
-    let free = |range: &Cidr| !reserved.iter().any(|taken| ranges::overlap(*taken, *range));
+    let free = |range: &Cidr| !reserved.iter().any(|taken| kops_api::overlap(*taken, *range));
     let mut parts = ranges::split(network, bits).into_iter().filter(free);
     let full = |what: &Value| Error::Full {
         within: within.clone(),

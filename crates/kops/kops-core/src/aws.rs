@@ -18,6 +18,7 @@ mod gateway;
 mod iam;
 mod kind;
 mod launch_template;
+mod lifecycle_hook;
 mod listener;
 pub(crate) mod load_balancer;
 pub(crate) mod machine;
@@ -44,13 +45,14 @@ pub use self::{
     iam::{InstanceProfile, OidcProvider, Role, RolePolicy, RolePolicyAttachment},
     kind::{Kind, Ref, Tags},
     launch_template::{BlockDevice, Disk, LaunchTemplate, MetadataService, SpotOptions},
+    lifecycle_hook::LifecycleHook,
     listener::{HealthCheck, Listener, TargetGroup, TlsTermination},
     load_balancer::{AccessLog, Balancer, ClassicBalancer, Mapping, NetworkBalancer},
     machine::{Group, Machine},
     network::{DhcpOptions, DhcpOptionsAssociation, Vpc, VpcCidr},
     operations::Creation,
     route::{Route, RouteTable, RouteTableAssociation, RouteTarget},
-    scaling_group::{Distribution, LifecycleHook, ScalingGroup, WarmPool},
+    scaling_group::{Distribution, ScalingGroup, WarmPool},
     scope::Scope,
     security_group::{Peer, SecurityGroup, SecurityGroupRule},
     ssh_key::SshKey,

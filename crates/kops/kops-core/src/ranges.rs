@@ -3,17 +3,13 @@
 use std::net::IpAddr;
 
 use api_meta::{Cidr, cidr};
+use kops_api::overlap;
 
 use crate::error::Error;
 
 /// Parses the range of a field.
 pub(crate) fn parse(field: &str, text: &str) -> Result<Cidr, Error> {
     text.parse().map_err(|cause| Error::Cidr { field: field.to_owned(), cause })
-}
-
-/// Reports whether two ranges have an address in common.
-pub(crate) fn overlap(a: Cidr, b: Cidr) -> bool {
-    a.contains(b.address) || b.contains(a.address)
 }
 
 /// Returns the `2^bits` equal parts of a range; empty if a part would be smaller than one address.

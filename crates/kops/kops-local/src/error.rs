@@ -36,6 +36,11 @@ pub enum Error {
     #[error("{setting}: cloud local does not do this yet; remove it")]
     Unsupported { setting: String },
     #[error(
+        "spec.subnets: {first} and {second} overlap: machines of cloud local share one network, in which an address \
+         belongs to one subnet; give the subnets separate ranges"
+    )]
+    Subnets { first: String, second: String },
+    #[error(
         "cloud {cloud} is not supported yet: all commands work with --cloud local; with aws only update cluster, get \
          instances and delete cluster"
     )]

@@ -1,11 +1,14 @@
 //! Planned changes of a cluster's objects in the store.
 
+use std::collections::BTreeSet;
+
 use vfs::{Precondition, Secrecy};
 
 use crate::{
     error::Error,
     keyset::Keyset,
     layout::{IDENTITY_CA, issued_keyset, private_keyset},
+    objects::{ClusterObjects, StoredObject},
     registry::Registry,
 };
 
@@ -48,18 +51,6 @@ impl Change {
     }
 }
 
-/// An object for the store.
-pub struct StoredObject {
-    /// The object's name below the cluster's directory.
-    pub name: String,
-    /// The content.
-    pub content: String,
-    /// The readers of the object.
-    pub secrecy: Secrecy,
-    /// The kind shown in the plan.
-    pub kind: &'static str,
-}
-
 /// Returns the changes that store a new keyset.
 pub fn key_changes(
     registry: &Registry,
@@ -82,21 +73,23 @@ pub fn key_changes(
     ])
 }
 
-/// Returns the differences between the wanted and the stored objects.
+/// Returns the differences between the wanted and the stored objects. Only contents that the listing leaves open are
+/// read.
 pub fn file_changes(
-    registry: &Registry,
-    cluster: &str,
+    stored: &ClusterObjects<'_>,
     objects: Vec<StoredObject>,
 ) -> Result<Vec<Change>, Error> {
     let mut changes = Vec::new();
-    let mut left = Vec::new();
-    for directory in OWNED {
-        left.extend(registry.list_objects(&format!("{cluster}/{directory}"))?);
-    }
+    let cluster = stored.cluster();
+    let mut left: BTreeSet<String> =
+        OWNED.iter().flat_map(|directory| stored.names(directory)).collect();
     for object in objects {
         let name = format!("{cluster}/{}", object.name);
-        left.retain(|other| *other != name);
-        let since = match registry.read_object(&name)? {
+        left.remove(&name);
+        if stored.has_content(&name, object.content.as_bytes()) {
+            continue;
+        }
+        let since = match stored.read(&name)? {
             Some((old, _)) if old == object.content.as_bytes() => continue,
             Some((_, version)) => Precondition::Read(version),
             None => Precondition::Absent,
@@ -105,9 +98,9 @@ pub fn file_changes(
         changes.push(Change { kind, name, content: Some(content), secrecy, since });
     }
     // This object is written together with the machines, whose authority it is.
-    left.retain(|name| *name != format!("{cluster}/{}", IDENTITY_CA));
+    left.remove(&format!("{cluster}/{IDENTITY_CA}"));
     for name in left {
-        if let Some((_, version)) = registry.read_object(&name)? {
+        if let Some((_, version)) = stored.read(&name)? {
             let (kind, secrecy, since) =
                 ("ManagedFile", Secrecy::Open, Precondition::Read(version));
             changes.push(Change { kind, name, content: None, secrecy, since });

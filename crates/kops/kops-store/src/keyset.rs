@@ -5,9 +5,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use api_meta::Timestamp;
+use api_meta::{Timestamp, Tree as _};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use kops_api::{Object, Spec as _, yaml};
+use kops_api::{Object, yaml};
 use kops_core::NodeKeyset;
 use pki::{Authority, Cert, Key, KeyAlgorithm, Validity};
 use serde_json::{Value, json};
@@ -70,7 +70,7 @@ impl Keyset {
             ["kubernetes-ca", "apiserver-aggregator-ca", "etcd-clients-ca", "service-account"]
                 .map(str::to_owned)
                 .into();
-        for etcd in cluster.spec.list("etcdClusters") {
+        for etcd in cluster.spec.items("etcdClusters") {
             let name = etcd.text("name");
             names.extend([format!("etcd-manager-ca-{name}"), format!("etcd-peers-ca-{name}")]);
             if !["main", "events", "leases"].contains(&name) {
@@ -258,7 +258,7 @@ impl Keyset {
             String::from_utf8(bytes).map_err(|e| wrong(e.to_string()))
         };
         let mut items = Vec::new();
-        for key in tree.list("spec.keys") {
+        for key in tree.items("spec.keys") {
             let private = match key.text("privateMaterial") {
                 "" => None,
                 text => Some(Key::from_pem(&decode(text)?)?),

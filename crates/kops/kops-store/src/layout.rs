@@ -4,6 +4,8 @@
 pub const ETCD: &str = "main";
 /// The authority of machine identities, stored for kops-controller.
 pub const IDENTITY_CA: &str = "manifests/local/identity-ca.crt";
+/// The copies of all instance groups by name, in one object. Upstream's programs ignore it.
+pub(crate) const GROUP_COPIES: &str = "igconfig/groups.json";
 
 /// Returns the path of a keyset with its private keys.
 pub fn private_keyset(cluster: &str, name: &str) -> String {

@@ -2,7 +2,7 @@
 //! command that changes a cluster's resources holds it.
 
 use kops_api::{Kind, Object, VersionName};
-use vfs::{Environment, Precondition, Secrecy, Store, Version};
+use vfs::{Environment, ObjectInfo, Precondition, Secrecy, Store, Version};
 
 use crate::{backups::Backups, error::Error, layout::ETCD};
 
@@ -94,14 +94,24 @@ impl Registry {
 
     fn read(&self, path: &str, kind: Kind, name: &str) -> Result<Option<(Object, Version)>, Error> {
         let Some((content, version)) = self.store.read(path)? else { return Ok(None) };
-        let object = Object::read(path, &content)?;
+        Ok(Some((Self::parse(path, kind, name, &content)?, version)))
+    }
+
+    /// Parses the object of a path.
+    pub(crate) fn parse(
+        path: &str,
+        kind: Kind,
+        name: &str,
+        content: &[u8],
+    ) -> Result<Object, Error> {
+        let object = Object::read(path, content)?;
         // A copied file would otherwise be shown as another object, and later overwrite it.
         if object.kind != kind || object.name() != name {
             let actual = format!("{} {:?}", object.kind.name(), object.name());
             let expected = format!("{} {name:?}", kind.name());
             return Err(Error::Mismatch { path: path.to_owned(), actual, expected });
         }
-        Ok(Some((object, version)))
+        Ok(object)
     }
 
     /// Reports whether a cluster has been updated, so that its etcd clusters may run.
@@ -139,9 +149,9 @@ impl Registry {
         Ok(self.store.remove(name, read)?)
     }
 
-    /// Returns the names of all objects below a directory.
-    pub fn list_objects(&self, directory: &str) -> Result<Vec<String>, Error> {
-        Ok(self.store.list(directory)?)
+    /// Returns all objects below a directory, without reading them.
+    pub(crate) fn describe_objects(&self, directory: &str) -> Result<Vec<ObjectInfo>, Error> {
+        Ok(self.store.describe(directory)?)
     }
 
     /// Returns the names directly below a directory, and whether each is a directory.

@@ -12,7 +12,7 @@ use kops_core::{
     direct::{self, ExistingResources, Scope},
     model::aws::Model,
 };
-use kops_store::{Change, Registry};
+use kops_store::{Change, ClusterObjects, Registry};
 use serde_json::Value;
 
 use crate::{
@@ -83,10 +83,13 @@ async fn plan(
     context: &CommandEnvironment<'_>,
 ) -> Result<Plan, Error> {
     let facts = CloudFacts::read(command.known.as_deref())?;
-    let groups = registry.groups(user.name())?;
-    let world = query_world(client, user, &groups, facts.world()).await?;
+    let stored = ClusterObjects::list(registry, user.name())?;
+    let groups = stored.groups()?;
+    let world = query_world(client, user, &groups.objects, facts.world()).await?;
     let inputs = ModelInputs {
         user,
+        groups: &groups.objects,
+        stored: &stored,
         facts: &facts,
         addons: command.addons.as_deref().map(Path::new),
         ssh_public_key: command.ssh_public_key.as_deref(),
@@ -94,7 +97,7 @@ async fn plan(
     let built = build_model(registry, &inputs, world, context.now)?;
     let existing = query_resources(client, &Scope::of_model(user.name(), &built.model)).await?;
     let aws = direct::plan(&built.model, &existing)?;
-    let changes = store_changes(registry, user.name(), &built)?;
+    let changes = store_changes(registry, &stored, groups.copies, &built)?;
     Ok(Plan { changes, resources: resource_changes(&aws), aws, model: built.model, existing })
 }
 

@@ -15,7 +15,7 @@ use kops_core::{
     model::aws::{Body, Model, StoreObject},
     render::terraform::{Files, Settings, terraform},
 };
-use kops_store::{Registry, key_changes};
+use kops_store::{ClusterObjects, Registry, key_changes};
 use serde_json::Value;
 use vfs::{Precondition, Secrecy};
 
@@ -56,8 +56,12 @@ fn build(
     context: &CommandEnvironment<'_>,
 ) -> Result<(Files, bool), Error> {
     let facts = CloudFacts::read(command.known.as_deref())?;
+    let stored = ClusterObjects::list(registry, user.name())?;
+    let groups = stored.groups()?.objects;
     let inputs = ModelInputs {
         user,
+        groups: &groups,
+        stored: &stored,
         facts: &facts,
         addons: command.addons.as_deref().map(Path::new),
         ssh_public_key: command.ssh_public_key.as_deref(),

@@ -140,7 +140,8 @@ impl Directory {
                 } else {
                     let modified =
                         metadata.modified().map_err(Error::io("checking", &name))?.into();
-                    found.push(ObjectInfo { name, size: metadata.len(), modified });
+                    let (size, tag) = (metadata.len(), String::new());
+                    found.push(ObjectInfo { name, size, modified, tag });
                 }
                 if found.len() + left.len() > MOST {
                     let name = directory;

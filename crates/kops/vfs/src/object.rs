@@ -1,6 +1,8 @@
 //! Objects of a store: their versions, and the conditions of their writes.
 
 use api_meta::Timestamp;
+use data_encoding::HEXLOWER;
+use md_5::{Digest as _, Md5};
 
 /// The largest object that is read into memory, in bytes. Larger ones, such as backups, are copied between files.
 pub(crate) const LARGEST: usize = 16 << 20;
@@ -20,6 +22,18 @@ pub struct ObjectInfo {
     pub size: u64,
     /// The time of the last write; the epoch if the server does not report it.
     pub modified: Timestamp,
+    /// The tag of the content; empty if the store reports none.
+    pub(crate) tag: String,
+}
+
+impl ObjectInfo {
+    /// Reports whether the object is certain to have this content. S3's tag is the MD5 sum of most objects' content; if
+    /// it is not, as with keys of KMS, this is `false`, and only a read tells.
+    pub fn has_content(&self, content: &[u8]) -> bool {
+        !self.tag.is_empty()
+            && self.size == content.len() as u64
+            && self.tag.trim_matches('"') == HEXLOWER.encode(&Md5::digest(content))
+    }
 }
 
 /// The precondition of a write.

@@ -294,7 +294,7 @@ impl Bucket {
             if !delimiter.is_empty() {
                 call.query.push(("delimiter", delimiter.to_owned()));
             }
-            call.query.extend(next.map(|token| ("continuation-token", token)));
+            call.query.extend(next.clone().map(|token| ("continuation-token", token)));
             let response = self.server.send(&call, Sink::Memory(PAGE)).await?;
             response.succeeded(&call)?;
             let page = Page::read(&response.body).map_err(|cause| call.invalid(cause))?;
@@ -313,6 +313,9 @@ impl Bucket {
             }
             match page.next {
                 None => return Ok(found),
+                Some(token) if next.as_ref() == Some(&token) => {
+                    return Err(call.invalid("it repeats a page"));
+                }
                 token => next = token,
             }
         }

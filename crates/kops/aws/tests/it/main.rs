@@ -7,7 +7,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use aws::{Client, Error, StaticKey};
+use aws::{Client, StaticKey};
 use serde_json::{Value, json};
 
 struct Fake {
@@ -113,12 +113,42 @@ async fn does_not_repeat_calls_with_unknown_outcome() {
 }
 
 #[tokio::test]
-async fn bounds_the_number_of_pages() {
+async fn follows_pages_and_rejects_listings_without_end() {
     let page = |token: &str| vpcs(&format!("<vpcSet/><nextToken>{token}</nextToken>"));
     let fake = Fake::start(vec![page("a b"), vpcs("<vpcSet/>")]);
     assert_eq!(fake.client().pages("ec2", "DescribeVpcs", &Value::Null).await.unwrap().len(), 2);
     assert!(fake.requests()[1].ends_with("&NextToken=a%20b"));
-    let fake = Fake::start(vec![page("a"), page("a")]);
-    let error = fake.client().pages("ec2", "DescribeVpcs", &Value::Null).await.unwrap_err();
-    assert!(matches!(error, Error::InvalidAnswer { .. }), "{error}");
+    let roles = |inner: &str| {
+        let name = "GetAccountAuthorizationDetails";
+        (200, format!("<{name}Response><{name}Result>{inner}</{name}Result></{name}Response>"))
+    };
+    let cut = vpcs("").1;
+    let cut = cut[..cut.len() - 5].to_owned();
+    // 5 MB of one text per page.
+    let huge = |token: usize| {
+        page(&format!("{token}</nextToken><a>{}</a><nextToken>{token}", "x".repeat(5 << 20)))
+    };
+    for (service, operation, answers, cause) in [
+        ("ec2", "DescribeVpcs", vec![page("a"), page("a")], "it repeats a page"),
+        ("ec2", "DescribeVpcs", vec![page("a"), page("b"), page("a")], "it repeats a page"),
+        ("ec2", "DescribeVpcs", vec![page("a"), (200, cut)], "it is truncated"),
+        ("ec2", "DescribeVpcs", (0..26).map(huge).collect(), "its pages are too large"),
+        (
+            "iam",
+            "GetAccountAuthorizationDetails",
+            vec![roles("<IsTruncated>true</IsTruncated>")],
+            "it is truncated, but names no next page",
+        ),
+    ] {
+        let count = answers.len();
+        let fake = Fake::start(answers);
+        let error = fake.client().pages(service, operation, &Value::Null).await.unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains(operation) && text.contains(cause), "{text}");
+        assert_eq!(fake.requests().len(), count, "{cause}");
+    }
+    let last = roles("<IsTruncated>false</IsTruncated><Marker>a</Marker>");
+    let client = Fake::start(vec![last]);
+    let pages = client.client().pages("iam", "GetAccountAuthorizationDetails", &Value::Null).await;
+    assert_eq!(pages.unwrap().len(), 1);
 }

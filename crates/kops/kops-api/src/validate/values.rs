@@ -38,7 +38,7 @@ pub(super) fn validate_range(at: &Path, text: &str, errors: &mut ErrorList) -> O
 }
 
 /// Reports whether two ranges have an address in common.
-pub(super) fn overlap(a: Cidr, b: Cidr) -> bool {
+pub fn overlap(a: Cidr, b: Cidr) -> bool {
     a.contains(b.address) || b.contains(a.address)
 }
 

@@ -31,6 +31,9 @@ const LAUNCH_TEMPLATES: Listing = Listing {
     id: "launchTemplateId",
 };
 
+/// The most templates in one page, AWS' limit.
+const PAGE: i64 = 200;
+
 /// The template of a group's machines.
 #[derive(Clone, Debug)]
 pub struct LaunchTemplate {
@@ -108,8 +111,10 @@ pub struct SpotOptions {
 
 impl Operations for LaunchTemplate {
     fn queries(scope: &Scope, _answers: &Answers) -> Vec<Call> {
-        let latest = json!({"LaunchTemplateVersion": ["$Latest"]});
-        vec![LAUNCH_TEMPLATES.query(scope), Call::ec2("DescribeLaunchTemplateVersions", latest)]
+        let latest = json!({"LaunchTemplateVersion": ["$Latest"], "MaxResults": PAGE});
+        let mut templates = LAUNCH_TEMPLATES.query(scope);
+        templates.parameters.put("MaxResults", PAGE);
+        vec![templates, Call::ec2("DescribeLaunchTemplateVersions", latest)]
     }
 
     fn find_existing(scope: &Scope, answers: &Answers) -> Vec<IdentifiedResource> {

@@ -1,4 +1,4 @@
-//! Scaling groups, their machines and their lifecycle hooks.
+//! Scaling groups and their machines.
 
 use api_meta::Tree as _;
 use serde_json::{Value, json};
@@ -18,13 +18,22 @@ use super::{
 };
 use crate::error::Error;
 
-fn autoscaling(operation: &'static str, parameters: Value) -> Call {
+/// The most scaling groups in one page, AWS' limit.
+const PAGE: i64 = 100;
+
+/// Returns a call of the scaling API.
+pub(super) fn autoscaling(operation: &'static str, parameters: Value) -> Call {
     Call::new("autoscaling", operation, parameters)
 }
 
 /// Returns the scaling groups in the answers.
 pub(super) fn items(answers: &Answers) -> impl Iterator<Item = &Value> {
     answers.each("DescribeAutoScalingGroups", "AutoScalingGroups")
+}
+
+/// Returns the scaling groups that are not being deleted. A group keeps its name until its deletion is complete.
+pub(super) fn present(answers: &Answers) -> impl Iterator<Item = &Value> {
+    items(answers).filter(|item| item.text("Status").is_empty())
 }
 
 /// A scaling group.
@@ -92,13 +101,12 @@ impl Operations for ScalingGroup {
     fn queries(scope: &Scope, _answers: &Answers) -> Vec<Call> {
         let tag = format!("tag:kubernetes.io/cluster/{}", scope.cluster);
         let filters = json!([{"Name": tag, "Values": ["owned", "shared"]}]);
-        vec![autoscaling("DescribeAutoScalingGroups", json!({"Filters": filters}))]
+        let request = json!({"Filters": filters, "MaxRecords": PAGE});
+        vec![autoscaling("DescribeAutoScalingGroups", request)]
     }
 
     fn find_existing(scope: &Scope, answers: &Answers) -> Vec<IdentifiedResource> {
-        // A scaling group keeps its name until its deletion is complete.
-        let present = items(answers).filter(|item| item.text("Status").is_empty());
-        let found = present.map(|item| {
+        let found = present(answers).map(|item| {
             let name = item.text("AutoScalingGroupName").to_owned();
             let tags = tags(item.items("Tags"));
             let mut fields = existing_fields(item);
@@ -407,86 +415,5 @@ pub(super) fn template_path(one: &Value) -> &'static str {
         "MixedInstancesPolicy.LaunchTemplate.LaunchTemplateSpecification.LaunchTemplateId"
     } else {
         "LaunchTemplate.LaunchTemplateId"
-    }
-}
-
-/// A hook that delays the start or the end of a group's machines.
-#[derive(Clone, Debug)]
-pub struct LifecycleHook {
-    /// The scaling group.
-    pub group: Ref,
-    /// The hook's name within its group.
-    pub hook: String,
-    /// The result after the timeout.
-    pub result: String,
-    /// The timeout in seconds.
-    pub heartbeat: i64,
-    /// The delayed transition.
-    pub transition: String,
-}
-
-impl Operations for LifecycleHook {
-    fn queries(scope: &Scope, answers: &Answers) -> Vec<Call> {
-        // Hooks are queried per group, and only clusters with a queue have them.
-        let groups = items(answers).filter(|_| !scope.queue.is_empty());
-        let query = |group: &Value| {
-            let request = json!({"AutoScalingGroupName": group.text("AutoScalingGroupName")});
-            autoscaling("DescribeLifecycleHooks", request)
-        };
-        groups.map(query).collect()
-    }
-
-    fn find_existing(_scope: &Scope, answers: &Answers) -> Vec<IdentifiedResource> {
-        let found = answers.each("DescribeLifecycleHooks", "LifecycleHooks").map(|item| {
-            let text = |path: &str| item.text(path).to_owned();
-            let (group, hook) = (text("AutoScalingGroupName"), text("LifecycleHookName"));
-            let fields = fields([
-                ("Result", text("DefaultResult")),
-                ("Heartbeat", text("HeartbeatTimeout")),
-                ("Transition", text("LifecycleTransition")),
-            ]);
-            let identity = format!("{group}/{hook}");
-            (identity, ExistingResource { id: hook, fields, owned: true, context: group })
-        });
-        found.collect()
-    }
-
-    fn delete(_identity: &str, found: &ExistingResource) -> Vec<Call> {
-        let request = json!({"AutoScalingGroupName": found.context, "LifecycleHookName": found.id});
-        vec![autoscaling("DeleteLifecycleHook", request)]
-    }
-
-    fn refs(&self) -> Vec<&Ref> {
-        vec![&self.group]
-    }
-
-    fn identity(&self, _own: &Header<'_>, ids: &Ids) -> Option<String> {
-        Some(format!("{}/{}", ids.get(&self.group)?, self.hook))
-    }
-
-    fn desired_fields(&self, _own: &Header<'_>, _ids: &Ids) -> Fields {
-        fields([
-            ("Result", self.result.clone()),
-            ("Heartbeat", self.heartbeat.to_string()),
-            ("Transition", self.transition.clone()),
-        ])
-    }
-
-    fn create(&self, _own: &Header<'_>, ids: &Ids) -> Result<Creation, Error> {
-        let request = json!({"AutoScalingGroupName": id(ids, &self.group), "LifecycleHookName": self.hook,
-            "DefaultResult": self.result, "HeartbeatTimeout": self.heartbeat, "LifecycleTransition": self.transition});
-        Ok(Creation::new(autoscaling("PutLifecycleHook", request), IdSource::Name))
-    }
-
-    fn change(&self, update: &Update<'_>) -> Result<Vec<Call>, Error> {
-        Ok(vec![self.create(&update.own, update.ids)?.call])
-    }
-
-    fn terraform(&self, _own: &Header<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
-        let mut block = Block::default();
-        block.value("autoscaling_group_name", writer.link(&self.group)).text("name", &self.hook);
-        block.text("default_result", &self.result).int("heartbeat_timeout", self.heartbeat);
-        block.text("lifecycle_transition", &self.transition);
-        Ok(block)
     }
 }

@@ -1,6 +1,6 @@
 //! The scope of queries for a cluster, beyond the resources that carry its tag.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::names::{queue_name, rule_prefix};
 
@@ -21,6 +21,8 @@ pub struct Scope {
     pub zone_is_private: bool,
     /// The service account issuer with an OIDC provider; empty without one.
     pub issuer: String,
+    /// The names of the wanted lifecycle hooks, by scaling group.
+    pub hooks: BTreeMap<String, BTreeSet<String>>,
     /// `true` for a deletion, which also queries the owners of resources whose listings have no tags.
     pub for_deletion: bool,
 }

@@ -21,8 +21,12 @@ use crate::error::Error;
 
 const SECURITY_GROUPS: Listing =
     Listing { operation: "DescribeSecurityGroups", list: "securityGroupInfo", id: "groupId" };
-/// The port range of a rule without ports, where the provider requires one.
+/// AWS' protocol for all protocols.
+const ALL_PROTOCOLS: &str = "-1";
+/// The port range of a rule without ports, where AWS or the provider requires one.
 const ALL_PORTS: (i64, i64) = (0, 65535);
+/// The ICMP type and code of a rule for all types. AWS requires all codes for all types.
+const ALL_TYPES: (i64, i64) = (-1, -1);
 
 /// A security group.
 #[derive(Clone, Debug)]
@@ -102,6 +106,65 @@ pub enum Peer {
     Prefixes(String),
 }
 
+/// The traffic of a rule, in one form for all forms that AWS accepts and returns.
+#[derive(Debug, PartialEq)]
+struct Traffic<'a> {
+    /// The protocol's name, its number if AWS has no name for it, or `-1` for all protocols.
+    protocol: &'a str,
+    /// The first and last port, or the ICMP type and code; `None` for all.
+    ports: Option<(i64, i64)>,
+}
+
+impl<'a> Traffic<'a> {
+    /// Normalizes a protocol and its ports. An empty protocol is all protocols.
+    fn new(protocol: &'a str, ports: Option<(i64, i64)>) -> Self {
+        let protocol = match protocol {
+            "" => ALL_PROTOCOLS,
+            "1" => "icmp",
+            "6" => "tcp",
+            "17" => "udp",
+            "58" => "icmpv6",
+            other => other,
+        };
+        let ports = match protocol {
+            "tcp" | "udp" => Some(ports.unwrap_or(ALL_PORTS)),
+            "icmp" | "icmpv6" => ports.filter(|(kind, _)| *kind != ALL_TYPES.0),
+            // AWS ignores the ports of other protocols.
+            _ => None,
+        };
+        Self { protocol, ports }
+    }
+
+    /// Parses the form of [`Display`](std::fmt::Display).
+    fn parse(protocol: &'a str, ports: &str) -> Option<Self> {
+        if ports == "all" {
+            return Some(Self::new(protocol, None));
+        }
+        let (from, to) = ports.split_once('-')?;
+        Some(Self::new(protocol, Some((from.parse().ok()?, to.parse().ok()?))))
+    }
+
+    /// Returns the traffic in the form of calls, which require ports for TCP, UDP and ICMP.
+    fn permission(&self) -> Value {
+        let mut permission = json!({"IpProtocol": self.protocol});
+        let types = ["icmp", "icmpv6"].contains(&self.protocol).then_some(ALL_TYPES);
+        if let Some((from, to)) = self.ports.or(types) {
+            permission.put("FromPort", from);
+            permission.put("ToPort", to);
+        }
+        permission
+    }
+}
+
+impl std::fmt::Display for Traffic<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.ports {
+            None => write!(f, "{} all", self.protocol),
+            Some((from, to)) => write!(f, "{} {from}-{to}", self.protocol),
+        }
+    }
+}
+
 impl SecurityGroupRule {
     /// Returns the text that identifies the rule, in the form of [`rule_identities`].
     fn identity_text(&self, ids: &Ids) -> String {
@@ -109,19 +172,9 @@ impl SecurityGroupRule {
             Peer::Group(group) => id(ids, group),
             Peer::V4(text) | Peer::V6(text) | Peer::Prefixes(text) => text.clone(),
         };
-        let (protocol, ports) = match (&self.protocol, self.ports) {
-            (None, _) => ("-1", "all".to_owned()),
-            // A protocol without ports covers all of them.
-            (Some(protocol), None) if protocol.parse::<u8>().is_ok() => {
-                (protocol.as_str(), "all".to_owned())
-            }
-            (Some(protocol), ports) => {
-                let (from, to) = ports.unwrap_or(ALL_PORTS);
-                (protocol.as_str(), format!("{from}-{to}"))
-            }
-        };
+        let traffic = Traffic::new(self.protocol.as_deref().unwrap_or_default(), self.ports);
         let direction = direction(self.egress);
-        format!("{} {protocol} {ports} {direction} {peer}", id(ids, &self.group))
+        format!("{} {traffic} {direction} {peer}", id(ids, &self.group))
     }
 }
 
@@ -131,11 +184,8 @@ fn direction(egress: bool) -> &'static str {
 
 /// Returns the texts that identify the rules of an entry: group, protocol, ports, direction and peer.
 fn rule_identities(group: &str, egress: bool, entry: &Value) -> Vec<String> {
-    let protocol = entry.text("ipProtocol");
-    let ports = match (protocol, entry.text("fromPort"), entry.text("toPort")) {
-        ("-1", ..) | (_, "", _) => "all".to_owned(),
-        (_, from, to) => format!("{from}-{to}"),
-    };
+    let port = |name: &str| entry.text(name).parse::<i64>().ok();
+    let traffic = Traffic::new(entry.text("ipProtocol"), port("fromPort").zip(port("toPort")));
     let lists = [
         ("groups", "groupId"),
         ("ipRanges", "cidrIp"),
@@ -146,7 +196,7 @@ fn rule_identities(group: &str, egress: bool, entry: &Value) -> Vec<String> {
         .iter()
         .flat_map(|(list, member)| entry.items(list).iter().map(move |one| one.text(*member)));
     let direction = direction(egress);
-    peers.map(|peer| format!("{group} {protocol} {ports} {direction} {peer}")).collect()
+    peers.map(|peer| format!("{group} {traffic} {direction} {peer}")).collect()
 }
 
 /// Parses a rule's identity and returns its call; `verb` is `Authorize` or `Revoke`.
@@ -154,11 +204,7 @@ fn permission(verb: &str, rule: &str) -> Option<Call> {
     let mut parts = rule.split(' ');
     let (group, protocol, ports, direction, peer) =
         (parts.next()?, parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-    let mut permission = json!({"IpProtocol": protocol});
-    if let Some((from, to)) = ports.rsplit_once('-').filter(|_| ports != "all") {
-        permission.put("FromPort", from);
-        permission.put("ToPort", to);
-    }
+    let mut permission = Traffic::parse(protocol, ports)?.permission();
     let (list, member) = match peer {
         _ if peer.starts_with("sg-") => ("Groups", "GroupId"),
         _ if peer.starts_with("pl-") => ("PrefixListIds", "PrefixListId"),
@@ -218,7 +264,7 @@ impl Operations for SecurityGroupRule {
             (Some(_), ports) => ports.unwrap_or(ALL_PORTS),
         };
         block.int("from_port", ports.0).int("to_port", ports.1);
-        block.text("protocol", self.protocol.as_deref().unwrap_or("-1"));
+        block.text("protocol", self.protocol.as_deref().unwrap_or(ALL_PROTOCOLS));
         block.text("type", if self.egress { "egress" } else { "ingress" });
         block.value("security_group_id", writer.link(&self.group));
         let (field, peer) = match &self.peer {
@@ -229,5 +275,109 @@ impl Operations for SecurityGroupRule {
         };
         block.value(field, peer);
         Ok(block)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::aws::{Kind, Tags};
+
+    /// Returns the rule's permission as sent to AWS, with `-` for a port that is not sent.
+    fn sent(protocol: Option<&str>, ports: Option<(i64, i64)>) -> (String, Value) {
+        let group = Ref::new(Kind::SecurityGroup, "own");
+        let rule = SecurityGroupRule {
+            group: group.clone(),
+            peer: Peer::V6("::/0".to_owned()),
+            egress: false,
+            protocol: protocol.map(str::to_owned),
+            ports,
+        };
+        let ids = [(group, "sg-1".to_owned())].into();
+        let tags = Tags::new();
+        let own = Header { kind: Kind::SecurityGroupRule, name: "a", tags: &tags };
+        let call = rule.create(&own, &ids).unwrap().call;
+        let permission = call.parameters.items("IpPermissions")[0].clone();
+        (rule.identity_text(&ids), permission)
+    }
+
+    /// The values that AWS documents for `IpPermission`: the model's protocol and ports, what is sent, and the forms
+    /// in which AWS may return the rule.
+    #[test]
+    fn sends_and_recognizes_documented_protocols_and_ports() {
+        type Ports<T> = Option<(T, T)>;
+        type Case<'a> =
+            (Option<&'a str>, Ports<i64>, &'a str, Ports<i64>, &'a [(&'a str, Ports<&'a str>)]);
+        let cases: [Case<'_>; 11] = [
+            (None, None, "-1", None, &[("-1", None), ("-1", Some(("-1", "-1")))]),
+            (
+                Some("tcp"),
+                Some((22, 22)),
+                "tcp",
+                Some((22, 22)),
+                &[("tcp", Some(("22", "22"))), ("6", Some(("22", "22")))],
+            ),
+            (Some("tcp"), None, "tcp", Some(ALL_PORTS), &[("tcp", Some(("0", "65535")))]),
+            (
+                Some("udp"),
+                Some((1, 65535)),
+                "udp",
+                Some((1, 65535)),
+                &[("udp", Some(("1", "65535"))), ("17", Some(("1", "65535")))],
+            ),
+            (
+                Some("icmp"),
+                Some((3, 4)),
+                "icmp",
+                Some((3, 4)),
+                &[("icmp", Some(("3", "4"))), ("1", Some(("3", "4")))],
+            ),
+            (Some("icmp"), Some((3, -1)), "icmp", Some((3, -1)), &[("icmp", Some(("3", "-1")))]),
+            (Some("icmp"), Some((-1, -1)), "icmp", Some((-1, -1)), &[("icmp", Some(("-1", "-1")))]),
+            (Some("icmp"), None, "icmp", Some((-1, -1)), &[("icmp", Some(("-1", "-1")))]),
+            (
+                Some("icmpv6"),
+                Some((-1, -1)),
+                "icmpv6",
+                Some((-1, -1)),
+                &[
+                    ("icmpv6", Some(("-1", "-1"))),
+                    ("icmpv6", None),
+                    ("58", Some(("-1", "-1"))),
+                    ("58", None),
+                ],
+            ),
+            (Some("icmpv6"), Some((2, 0)), "icmpv6", Some((2, 0)), &[("58", Some(("2", "0")))]),
+            (Some("4"), None, "4", None, &[("4", None), ("4", Some(("0", "65535")))]),
+        ];
+        for (protocol, ports, wire, wire_ports, forms) in cases {
+            let (identity, permission) = sent(protocol, ports);
+            let mut wanted = json!({"IpProtocol": wire, "Ipv6Ranges": [{"CidrIpv6": "::/0"}]});
+            if let Some((from, to)) = wire_ports {
+                wanted.put("FromPort", from);
+                wanted.put("ToPort", to);
+            }
+            assert_eq!(permission, wanted, "{protocol:?} {ports:?}");
+            for (protocol, ports) in forms {
+                let mut entry =
+                    json!({"ipProtocol": protocol, "ipv6Ranges": [{"cidrIpv6": "::/0"}]});
+                if let Some((from, to)) = ports {
+                    entry.put("fromPort", *from);
+                    entry.put("toPort", *to);
+                }
+                assert_eq!(rule_identities("sg-1", false, &entry), [identity.as_str()], "{entry}");
+                // The rule is revoked in the form in which it was authorized.
+                let call = super::permission("Revoke", &identity).unwrap();
+                assert_eq!(call.parameters.items("IpPermissions")[0], permission, "{entry}");
+            }
+        }
+    }
+
+    #[test]
+    fn returns_no_call_for_unusable_ports() {
+        for ports in ["", "-", "1-", "-1-2", "a-b", "1-99999999999999999999"] {
+            let rule = format!("sg-1 tcp {ports} from 0.0.0.0/0");
+            assert_eq!(permission("Revoke", &rule), None, "{ports}");
+        }
     }
 }

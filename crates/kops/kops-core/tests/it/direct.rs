@@ -7,7 +7,7 @@ use kops_core::{
         Answers, Call, ExistingResources, Ids, Plan, Scope, next_queries, plan, plan_creation,
         plan_deletion, update_calls,
     },
-    model::aws::{Kind, Model, Ref},
+    model::aws::{Body, Kind, Model, Ref},
 };
 use serde_json::{Value, json};
 
@@ -198,6 +198,127 @@ fn deletes_only_the_clusters_own_resources() {
     let all = all.get(2..).unwrap_or_default();
     assert_eq!(all[..3], rules);
     assert_eq!(all[3..], ["SecurityGroup sg-1", "VPC vpc-1"]);
+}
+
+/// Returns the answer about the scaling groups of a model. Each has a tag that records its lifecycle hooks with this
+/// timeout; `None` for no such tag.
+fn scaling_groups(model: &Model, heartbeat: Option<i64>) -> Value {
+    let hook_tag = |hook: &Body| {
+        let Body::LifecycleHook(hook) = hook else { panic!("{hook:?}") };
+        let key = format!("kops.k8s.io/lifecycle-hook/{}", hook.hook);
+        let value = format!("{} {} {}", hook.result, heartbeat?, hook.transition);
+        Some((hook.group.name.clone(), json!({"Key": key, "Value": value})))
+    };
+    let hooks: Vec<_> =
+        model.of_kind(Kind::LifecycleHook).filter_map(|hook| hook_tag(&hook.body)).collect();
+    let group = |group: &str| {
+        let own = hooks.iter().filter(|(name, _)| name == group).map(|(_, tag)| tag.clone());
+        let owner = json!({"Key": format!("kubernetes.io/cluster/{NAME}"), "Value": "owned"});
+        let tags: Vec<_> = own.chain([owner]).collect();
+        json!({"AutoScalingGroupName": group, "Tags": tags})
+    };
+    let groups: Vec<_> =
+        model.of_kind(Kind::ScalingGroup).map(|resource| group(&resource.name)).collect();
+    json!({"AutoScalingGroups": groups})
+}
+
+/// A cluster's model, its existing groups and hooks, and the number of calls that found them.
+struct Comparison {
+    model: Model,
+    there: ExistingResources,
+    calls: usize,
+}
+
+fn compare_groups(count: usize, heartbeat: Option<i64>) -> Comparison {
+    let model = Small::with_groups(count).model().unwrap_or_else(|e| panic!("{e}"));
+    let groups = scaling_groups(&model, heartbeat);
+    let (there, calls) = answer_all(&Scope::of_model(NAME, &model), |call| match call.operation {
+        "DescribeAutoScalingGroups" => groups.clone(),
+        "GetQueueUrl" => json!({"QueueUrl": "https://sqs/q"}),
+        "GetQueueAttributes" => json!({"Attributes": {"QueueArn": "arn:q"}}),
+        _ => some(call),
+    });
+    Comparison { model, there, calls }
+}
+
+fn hook_changes(
+    model: &Model,
+    there: &ExistingResources,
+) -> Vec<(&'static str, Vec<&'static str>)> {
+    let plan = plan(model, there).unwrap_or_else(|e| panic!("{e}"));
+    let changes = plan.changes.iter().filter(|change| change.kind == Kind::LifecycleHook);
+    let calls = |change: &kops_core::direct::Change| {
+        if change.verb == "delete" {
+            return change.calls.clone();
+        }
+        let resource = model.find(&Ref::new(change.kind, change.name.clone()));
+        let Some(resource) = resource else { panic!("no {}", change.name) };
+        let mut calls = Vec::new();
+        let mut later = change.fields.clone();
+        if change.verb == "create" {
+            let creation = plan_creation(resource, &plan.ids).unwrap_or_else(|e| panic!("{e}"));
+            calls.push(creation.call);
+            later = creation.later;
+        }
+        let later = update_calls(resource, &change.name, there, &plan.ids, &later);
+        calls.extend(later.unwrap_or_else(|e| panic!("{e}")));
+        calls
+    };
+    let operations = |change| calls(change).iter().map(|call| call.operation).collect();
+    changes.map(|change| (change.verb, operations(change))).collect()
+}
+
+#[test]
+fn makes_no_call_per_group() {
+    let few = compare_groups(2, Some(300)).calls;
+    let Comparison { model, there, calls } = compare_groups(99, Some(300));
+    assert_eq!(few, calls);
+    assert!(calls <= 40, "{calls} calls");
+    assert_eq!(there.groups.len(), 99);
+    assert_eq!(model.of_kind(Kind::LifecycleHook).count(), 99);
+    assert!(hook_changes(&model, &there).is_empty());
+}
+
+#[test]
+fn queries_and_records_hooks_without_tags() {
+    let few = compare_groups(2, Some(300)).calls;
+    let Comparison { model, there, calls } = compare_groups(5, None);
+    assert_eq!(calls, few + 5);
+    let created = ("create", vec!["PutLifecycleHook", "CreateOrUpdateTags"]);
+    assert_eq!(hook_changes(&model, &there), vec![created; 5]);
+    // A tag with other properties is a difference.
+    let Comparison { model, there, .. } = compare_groups(2, Some(299));
+    let changed = ("modify", vec!["PutLifecycleHook", "CreateOrUpdateTags"]);
+    assert_eq!(hook_changes(&model, &there), vec![changed; 2]);
+    // A hook that exists without a tag is only recorded.
+    let groups = scaling_groups(&model, None);
+    let (there, _) = answer_all(&Scope::of_model(NAME, &model), |call| match call.operation {
+        "DescribeAutoScalingGroups" => groups.clone(),
+        "DescribeLifecycleHooks" => {
+            let group = call.parameters["AutoScalingGroupName"].as_str().unwrap_or_default();
+            let hook = format!("{}-NTHLifecycleHook", group.split('.').next().unwrap_or_default());
+            json!({"LifecycleHooks": [{"AutoScalingGroupName": group, "LifecycleHookName": hook,
+                "DefaultResult": "CONTINUE", "HeartbeatTimeout": "300",
+                "LifecycleTransition": "autoscaling:EC2_INSTANCE_TERMINATING"}]})
+        }
+        _ => some(call),
+    });
+    assert_eq!(hook_changes(&model, &there), vec![("modify", vec!["CreateOrUpdateTags"]); 2]);
+    // A recorded hook that is no longer wanted is deleted with its tag.
+    let groups = scaling_groups(&model, Some(300));
+    let model = model_without_hooks();
+    let (there, _) = answer_all(&Scope::of_model(NAME, &model), |call| match call.operation {
+        "DescribeAutoScalingGroups" => groups.clone(),
+        _ => some(call),
+    });
+    let deleted = ("delete", vec!["DeleteLifecycleHook", "DeleteTags"]);
+    assert_eq!(hook_changes(&model, &there), vec![deleted; 2]);
+}
+
+fn model_without_hooks() -> Model {
+    let mut model = Small::with_groups(2).model().unwrap_or_else(|e| panic!("{e}"));
+    model.resources.retain(|to, _| to.kind != Kind::LifecycleHook);
+    model
 }
 
 #[test]

@@ -69,9 +69,21 @@ pub(crate) struct Small {
 impl Small {
     /// Returns the completed cluster, with the hashes of all its machines' downloads.
     pub(crate) fn new() -> Self {
-        let cluster = Object::read("test", CLUSTER.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
-        let groups = [group("masters", "ControlPlane"), group("workers", "Node")];
-        let cluster = complete(&cluster, &groups, &world(), &Machines::default());
+        Self::complete(CLUSTER, &[group("masters", "ControlPlane"), group("workers", "Node")])
+    }
+
+    /// Returns a cluster with this number of groups, whose machines announce their termination.
+    pub(crate) fn with_groups(count: usize) -> Self {
+        let handler = "spec:\n  nodeTerminationHandler: {enabled: true, enableSQSTerminationDraining: true}\n";
+        let workers = (1..count).map(|number| group(&format!("workers-{number}"), "Node"));
+        let groups: Vec<_> =
+            [group("masters", "ControlPlane")].into_iter().chain(workers).collect();
+        Self::complete(&CLUSTER.replace("spec:\n", handler), &groups)
+    }
+
+    fn complete(cluster: &str, groups: &[Object]) -> Self {
+        let cluster = Object::read("test", cluster.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
+        let cluster = complete(&cluster, groups, &world(), &Machines::default());
         let cluster = cluster.unwrap_or_else(|e| panic!("{e}"));
         let complete = |group: &Object| {
             complete_group(&cluster, group, &Channel::default(), &world())

@@ -9,7 +9,9 @@ use kops_local::{
     fleet_spec, machine_program, set_user_data, write_balancer_files, write_settings,
 };
 use kops_node::{check_programs, nodeup::APPLIED_CONFIG};
-use kops_store::{Change, IDENTITY_CA, Keyset, Registry, StoredObject, file_changes, key_changes};
+use kops_store::{
+    Change, ClusterObjects, IDENTITY_CA, Keyset, Registry, StoredObject, file_changes, key_changes,
+};
 use vfs::{Precondition, Secrecy};
 
 use crate::{
@@ -104,7 +106,7 @@ fn plan(
     let built = build_model(&cluster, groups, &keysets, inputs)?;
     set_user_data(&mut spec, &built.user_data);
     let outdated = outdated(&fleet, &spec, &built.objects)?;
-    changes.extend(file_changes(registry, name, built.objects)?);
+    changes.extend(file_changes(&ClusterObjects::list(registry, name)?, built.objects)?);
     let groups = group_changes(old.as_ref(), &spec);
     Ok(Plan { changes, groups, spec, outdated })
 }

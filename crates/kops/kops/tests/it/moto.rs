@@ -7,7 +7,7 @@ use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{TcpListener, TcpStream},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicI64, Ordering},
     },
     time::SystemTime,
@@ -21,8 +21,15 @@ const NAME: &str = "demo.example.com";
 /// The prefixes of operations that change nothing.
 const READS: [&str; 3] = ["Describe", "List", "Get"];
 
+/// The lock of moto, which serves one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
 struct Moto {
-    address: String,
+    _alone: MutexGuard<'static, ()>,
+    /// The address of the proxy for the state store.
+    store: String,
+    /// The requests to the state store since the last call of [`Self::settled`].
+    store_requests: Arc<Mutex<Vec<String>>>,
     dir: tempfile::TempDir,
     /// The address of the proxy for AWS.
     endpoint: String,
@@ -36,6 +43,7 @@ struct Moto {
 impl Moto {
     /// Returns an empty moto with a bucket and a zone; `None` if the variable is not set.
     fn new() -> Option<Self> {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let Ok(url) = std::env::var("KOPS_MOTO") else {
             eprintln!("skipped: KOPS_MOTO names no server of moto");
             return None;
@@ -60,8 +68,18 @@ impl Moto {
         }
         let (operations, left) = (Arc::default(), Arc::new(AtomicI64::new(i64::MAX)));
         let endpoint = between(&address, Arc::clone(&operations), Arc::clone(&left));
-        let dir = tempfile::tempdir().unwrap_or_else(|e| panic!("{e}"));
-        let moto = Self { address, dir, endpoint, operations, left, cuts: Cell::default() };
+        let store_requests: Arc<Mutex<Vec<String>>> = Arc::default();
+        let unlimited = Arc::new(AtomicI64::new(i64::MAX));
+        let moto = Self {
+            _alone: alone,
+            store: between(&address, Arc::clone(&store_requests), unlimited),
+            store_requests,
+            dir: tempfile::tempdir().unwrap_or_else(|e| panic!("{e}")),
+            endpoint,
+            operations,
+            left,
+            cuts: Cell::default(),
+        };
         moto.write(
             "addons/bootstrap-channel.yaml",
             "spec:\n  addons:\n  - {name: coredns, id: a, manifest: coredns/a.yaml}\n",
@@ -89,11 +107,10 @@ impl Moto {
         let all = std::iter::once(&"kops").chain(arguments);
         let matches = command.try_get_matches_from(all).map_err(|e| e.to_string())?;
         let args = kops::Args::from_arg_matches(&matches).map_err(|e| e.to_string())?;
-        let store = format!("http://{}", self.address);
         let environment = |name: &str| {
             Some(match name {
                 "KOPS_STATE_STORE" => "s3://store".to_owned(),
-                "S3_ENDPOINT" => store.clone(),
+                "S3_ENDPOINT" => self.store.clone(),
                 "S3_REGION" => "eu-west-1".to_owned(),
                 "S3_ACCESS_KEY_ID" | "S3_SECRET_ACCESS_KEY" => "testing".to_owned(),
                 "AWS_ENDPOINT_URL" => self.endpoint.clone(),
@@ -146,12 +163,20 @@ impl Moto {
         std::mem::take(&mut self.operations.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Asserts that an update finds no change, and sends few requests whatever the size of the cluster.
     fn settled(&self) {
+        let take = |requests: &Mutex<Vec<String>>| {
+            std::mem::take(&mut *requests.lock().unwrap_or_else(PoisonError::into_inner))
+        };
+        take(&self.store_requests);
         self.operations();
         let output = self.update(&[]).unwrap_or_else(|e| panic!("{e}"));
         assert!(output.starts_with("No changes need to be applied\n"), "{output}");
         let operations = self.operations();
+        let requests = take(&self.store_requests).len();
+        eprintln!("{} calls of AWS, {requests} requests to the store", operations.len());
         assert!(operations.len() <= 40, "{} calls: {operations:?}", operations.len());
+        assert!(requests <= 20, "{requests} requests to the store");
         assert!(
             operations.iter().all(|one| READS.iter().any(|verb| one.starts_with(verb))),
             "{operations:?}"
@@ -280,6 +305,23 @@ fn manages_a_cluster_from_creation_to_deletion() {
     moto.killed(7, || moto.kops(&["delete", "cluster", NAME, "--yes"]));
     let left = inventory(&moto);
     assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn settles_many_groups_with_few_requests() {
+    let Some(moto) = Moto::new() else { return };
+    let handler =
+        "spec:\n  nodeTerminationHandler: {enabled: true, enableSQSTerminationDraining: true}\n";
+    let mut text = CLUSTER.replacen("spec:\n", handler, 1).replace("minSize: 2,", "minSize: 0,");
+    let workers = text.split("---\n").last().unwrap_or_default().to_owned();
+    for number in 2..99 {
+        let named = workers.replace("name: workers", &format!("name: workers-{number}"));
+        text.push_str(&format!("---\n{named}"));
+    }
+    moto.write("cluster.yaml", &text);
+    let moto = moto.created();
+    moto.update(&["--yes"]).unwrap_or_else(|e| panic!("{e}"));
+    moto.settled();
 }
 
 fn sizes_and_scripts(moto: &Moto) {

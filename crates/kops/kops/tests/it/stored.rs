@@ -160,3 +160,22 @@ fn rejects_groups_that_upstream_refuses() {
         assert!(!place.has("demo.local/instancegroup/cp"), "{field}");
     }
 }
+
+#[test]
+fn overlapping_subnets_are_rejected_before_they_are_stored() {
+    let place = TestStore::new();
+    let one = "{name: a, zone: z, type: Public, cidr: 10.0.0.0/16}";
+    let two = format!("{one}, {{name: b, zone: z, type: Public, cidr: 10.0.0.0/17}}");
+    let cluster = CLUSTER.replace(one, &two);
+    let error = place.kops(&["create", "-f", &place.file(&cluster)]).unwrap_err();
+    assert!(
+        error.contains("10.0.0.0/16 of subnet \"a\" and 10.0.0.0/17 of subnet \"b\""),
+        "{error}"
+    );
+    assert!(!place.has("demo.local/config"));
+    // Upstream's validation permits them for its clouds.
+    let aws = cluster.replace("  labels: {alpha.kops.k8s.io/cloud: local}\n", "");
+    let aws = aws.replace("spec:\n", "spec:\n  cloudProvider: aws\n  networkCIDR: 10.0.0.0/16\n");
+    let aws = aws.replace("zone: z", "zone: eu-west-1a");
+    place.kops(&["create", "-f", &place.file(&aws)]).unwrap();
+}

@@ -21,7 +21,8 @@ pub(super) struct Page {
 
 /// Returns an empty entry of a listing.
 fn empty_entry() -> ObjectInfo {
-    ObjectInfo { name: String::new(), size: 0, modified: Timestamp::from_unix(0, 0) }
+    let modified = Timestamp::from_unix(0, 0);
+    ObjectInfo { name: String::new(), size: 0, modified, tag: String::new() }
 }
 
 impl Page {
@@ -38,6 +39,7 @@ impl Page {
             [_, of, own] if of == "Contents" => match own.as_str() {
                 "Key" => text.clone_into(&mut object.name),
                 "Size" => object.size = text.parse().unwrap_or(0),
+                "ETag" => text.clone_into(&mut object.tag),
                 "LastModified" => object.modified = text.parse().unwrap_or(object.modified),
                 _ => {}
             },
@@ -94,7 +96,7 @@ mod tests {
 
     const WHOLE: &str = "<?xml version=\"1.0\"?><ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\
         <Name>b</Name><IsTruncated>true</IsTruncated><NextContinuationToken>a&amp;b&#33;</NextContinuationToken>\
-        <EncodingType>url</EncodingType><Contents><Key>x/a%2Bb+c</Key><Size>12</Size><LastModified>2026-11-23T10:00:00.000Z</LastModified></Contents>\
+        <EncodingType>url</EncodingType><Contents><Key>x/a%2Bb+c</Key><ETag>&quot;t&quot;</ETag><Size>12</Size><LastModified>2026-11-23T10:00:00.000Z</LastModified></Contents>\
         <CommonPrefixes><Prefix>x/d/</Prefix></CommonPrefixes><Contents><Key/></Contents></ListBucketResult>";
 
     #[test]
@@ -102,7 +104,10 @@ mod tests {
         let page = Page::read(WHOLE.as_bytes()).unwrap();
         let modified = "2026-11-23T10:00:00Z".parse().unwrap();
         let (first, second) = (&page.objects[0], &page.objects[1]);
-        assert_eq!(*first, ObjectInfo { name: "x/a+b c".to_owned(), size: 12, modified });
+        assert_eq!(
+            *first,
+            ObjectInfo { name: "x/a+b c".to_owned(), size: 12, modified, tag: "\"t\"".to_owned() }
+        );
         assert_eq!(*second, empty_entry());
         assert_eq!((page.prefixes, page.next), (vec!["x/d/".to_owned()], Some("a&b!".to_owned())));
         let last = Page::read(WHOLE.replace("true", "false").as_bytes()).unwrap();

@@ -181,9 +181,30 @@ fn listings_follow_pages_and_end() {
     assert_eq!(entries, [("d".to_owned(), true), ("e".to_owned(), false)]);
     assert!(directories.requests()[0].path.contains("delimiter=%2F"));
     let circle = Fake::start(move |_, _| page("", Some(1)));
-    assert!(matches!(circle.store().list("a"), Err(Error::TooMuch { .. })));
+    let error = circle.store().list("a").unwrap_err().to_string();
+    assert!(error.contains("listing \"a\"") && error.contains("it repeats a page"), "{error}");
+    assert_eq!(circle.requests().len(), 2);
+    let endless = Fake::start(move |_, before| page("", Some(before)));
+    assert!(matches!(endless.store().list("a"), Err(Error::TooMuch { .. })));
     let cut = Fake::start(|_, _| whole(OK, "", "<ListBucketResult><Contents><Key>pre/fix/a/1</K"));
     assert!(cut.store().list("a").unwrap_err().to_string().contains("is truncated"));
+}
+
+#[test]
+fn listing_recognizes_content_by_its_sum() {
+    // The MD5 sum of "content", the sum of an upload in parts, and the sum of other content of this length.
+    let listed = |tag: &str| {
+        let entry = format!("<Contents><Key>pre/fix/a/1</Key>{tag}<Size>7</Size></Contents>");
+        let body = format!("<ListBucketResult>{entry}</ListBucketResult>");
+        let fake = Fake::start(move |_, _| whole(OK, "", &body));
+        fake.store().describe("a").unwrap().remove(0)
+    };
+    let own = listed("<ETag>&quot;9a0364b9e99bb480dd25e1f0284c8555&quot;</ETag>");
+    assert!(own.has_content(b"content"));
+    assert!(!own.has_content(b"CONTENT") && !own.has_content(b"content "));
+    for tag in ["", "<ETag/>", "<ETag>&quot;9a0364b9e99bb480dd25e1f0284c8555-2&quot;</ETag>"] {
+        assert!(!listed(tag).has_content(b"content"), "{tag}");
+    }
 }
 
 #[test]

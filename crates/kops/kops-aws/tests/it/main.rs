@@ -1,0 +1,4 @@
+//! Tests of clusters on AWS without AWS.
+
+mod bucket;
+mod requests;
