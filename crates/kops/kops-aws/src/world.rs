@@ -100,21 +100,25 @@ async fn query_machine_types(
     let pages =
         client.pages("ec2", "DescribeInstanceTypes", &json!({"InstanceType": names})).await?;
     for one in pages.iter().flat_map(|page| page.list("instanceTypeSet")) {
-        let architectures = one.texts("processorInfo.supportedArchitectures");
-        let architecture = if architectures.contains(&"arm64") { "arm64" } else { "amd64" };
-        let disks = one.list("instanceStorageInfo.disks").iter();
-        let disks: u64 = disks.filter_map(|disk| disk.text("count").parse::<u64>().ok()).sum();
-        let machine = MachineType {
-            architecture: architecture.to_owned(),
-            gpu: one.has("gpuInfo.gpus"),
-            disks: u8::try_from(disks).unwrap_or(u8::MAX),
-        };
-        world.machine_types.insert(one.text("instanceType").to_owned(), machine);
+        world.machine_types.insert(one.text("instanceType").to_owned(), machine_type(one));
     }
     Ok(())
 }
 
-async fn query_zones(client: &Client) -> Result<Vec<DnsZone>, Error> {
+/// Reads a machine type from AWS' answer.
+pub(crate) fn machine_type(one: &Value) -> MachineType {
+    let architectures = one.texts("processorInfo.supportedArchitectures");
+    let architecture = if architectures.contains(&"arm64") { "arm64" } else { "amd64" };
+    let disks = one.list("instanceStorageInfo.disks").iter();
+    let disks: u64 = disks.filter_map(|disk| disk.text("count").parse::<u64>().ok()).sum();
+    MachineType {
+        architecture: architecture.to_owned(),
+        gpu: one.has("gpuInfo.gpus"),
+        disks: u8::try_from(disks).unwrap_or(u8::MAX),
+    }
+}
+
+pub(crate) async fn query_zones(client: &Client) -> Result<Vec<DnsZone>, Error> {
     let pages = client.pages("route53", "ListHostedZones", &Value::Null).await?;
     let zone = |one: &Value| DnsZone {
         id: one.text("Id").trim_start_matches("/hostedzone/").to_owned(),
@@ -126,7 +130,7 @@ async fn query_zones(client: &Client) -> Result<Vec<DnsZone>, Error> {
 }
 
 /// Queries an existing network with its subnets and gateways.
-async fn query_network(client: &Client, id: &str) -> Result<Network, Error> {
+pub(crate) async fn query_network(client: &Client, id: &str) -> Result<Network, Error> {
     let filter = |name: &str| json!({"Filter": [{"Name": name, "Value": [id]}]});
     let vpcs = client.call("ec2", "DescribeVpcs", &json!({"VpcId": [id]})).await?;
     let subnets = client.pages("ec2", "DescribeSubnets", &filter("vpc-id")).await?;
