@@ -123,7 +123,9 @@ async fn build_objects(
 ) -> Result<(Object, Vec<Object>), Error> {
     let mut world = CloudFacts::read(command.known.as_deref())?.world();
     let channel = read_channel(&options.channel, options.kubernetes_version.is_empty())?;
-    if options.cloud == "aws" && command.target == Target::Direct {
+    let is_asked = options.cloud == "aws" && command.target == Target::Direct;
+    // Without a name or zone, the creation fails by itself.
+    if is_asked && !options.name.is_empty() && !options.zones.is_empty() {
         world = query_creation(options, world, context.environment).await?;
     }
     let (cluster, groups) =

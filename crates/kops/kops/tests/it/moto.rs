@@ -7,7 +7,7 @@ use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{TcpListener, TcpStream},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicI64, Ordering},
     },
     time::SystemTime,
@@ -21,7 +21,11 @@ const NAME: &str = "demo.example.com";
 /// The prefixes of operations that change nothing.
 const READS: [&str; 3] = ["Describe", "List", "Get"];
 
+/// Held by the test that uses moto, because each resets it.
+static ALONE: Mutex<()> = Mutex::new(());
+
 struct Moto {
+    _alone: MutexGuard<'static, ()>,
     address: String,
     dir: tempfile::TempDir,
     /// The address of the proxy for AWS.
@@ -40,6 +44,7 @@ impl Moto {
             eprintln!("skipped: KOPS_MOTO names no server of moto");
             return None;
         };
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let address = url.trim_start_matches("http://").trim_end_matches('/').to_owned();
         let zone = "<CreateHostedZoneRequest xmlns=\"https://route53.amazonaws.com/doc/2013-04-01/\"><Name>example.com</Name><CallerReference>a</CallerReference></CreateHostedZoneRequest>";
         for (line, service, body) in [
@@ -61,7 +66,8 @@ impl Moto {
         let (operations, left) = (Arc::default(), Arc::new(AtomicI64::new(i64::MAX)));
         let endpoint = between(&address, Arc::clone(&operations), Arc::clone(&left));
         let dir = tempfile::tempdir().unwrap_or_else(|e| panic!("{e}"));
-        let moto = Self { address, dir, endpoint, operations, left, cuts: Cell::default() };
+        let moto =
+            Self { _alone: alone, address, dir, endpoint, operations, left, cuts: Cell::default() };
         moto.write(
             "addons/bootstrap-channel.yaml",
             "spec:\n  addons:\n  - {name: coredns, id: a, manifest: coredns/a.yaml}\n",
@@ -374,4 +380,31 @@ fn inventory(moto: &Moto) -> Vec<String> {
         }
     }
     left
+}
+
+#[test]
+fn asks_aws_for_facts_of_a_new_cluster() {
+    let Some(moto) = Moto::new() else { return };
+    moto.write(
+        "channel",
+        "spec:\n  images:\n  - {name: ami-1, providerID: aws, architectureID: amd64}\n",
+    );
+    let channel = moto.path("channel");
+    let create = |flags: &[&str]| {
+        let usual = ["create", "cluster", NAME, "--zones", "us-east-1a", "--channel", &channel];
+        moto.kops(
+            &[&usual[..], &["--kubernetes-version", "1.36.1", "--dry-run", "-ojson"], flags]
+                .concat(),
+        )
+    };
+    let shown = create(&["--dns", "public"]).unwrap_or_else(|e| panic!("{e}"));
+    let objects: Vec<Value> = serde_json::from_str(&shown).unwrap_or_else(|e| panic!("{e}"));
+    let types: Vec<_> = objects[1..].iter().map(|group| &group["spec"]["machineType"]).collect();
+    assert_eq!(types, ["t3.medium", "t3.medium"], "{shown}");
+    let error = create(&["--subnets", "subnet-9"]).expect_err("no such subnet");
+    assert!(error.contains("subnet-9"), "{error}");
+    let error = create(&["--network-id", "vpc-9"]).expect_err("no such network");
+    assert!(error.contains("vpc-9"), "{error}");
+    let list = moto.operations();
+    assert!(list.iter().all(|name| READS.iter().any(|read| name.starts_with(read))), "{list:?}");
 }
