@@ -17,9 +17,12 @@ struct Demo {
 
 impl Demo {
     fn new() -> Self {
-        let demo = Self { place: TestStore::new(), dir: tempfile::tempdir().unwrap() };
-        fs::write(demo.dir.path().join("channel"), CHANNEL).unwrap();
-        fs::write(demo.dir.path().join("known"), KNOWN).unwrap();
+        let demo = Self {
+            place: TestStore::new(),
+            dir: tempfile::tempdir().unwrap_or_else(|e| panic!("{e}")),
+        };
+        fs::write(demo.dir.path().join("channel"), CHANNEL).unwrap_or_else(|e| panic!("{e}"));
+        fs::write(demo.dir.path().join("known"), KNOWN).unwrap_or_else(|e| panic!("{e}"));
         demo
     }
 
@@ -288,7 +291,7 @@ const NO_FLAGS: [&str; 4] = ["ClusterName", "APIServerCount", "Egress", "Project
 /// Returns the command line of a test file; `None` for a case that needs an option without a flag.
 fn command_line(options: &Value) -> Option<Vec<String>> {
     let mut all = vec!["create".to_owned(), "cluster".to_owned()];
-    for (key, value) in options.as_object().unwrap() {
+    for (key, value) in options.as_object().into_iter().flatten() {
         let is = |name: &str| name.eq_ignore_ascii_case(key);
         let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         if is("ClusterName") {
@@ -361,7 +364,8 @@ fn creates_clusters_as_upstreams_command_does() {
 /// Returns the documents without the fields that depend on the test's store and time, sorted.
 fn documents(text: &str) -> Vec<String> {
     let parse = |part: &str| {
-        let mut tree = kops_store::parse_yaml("document", part.as_bytes()).unwrap();
+        let mut tree =
+            kops_store::parse_yaml("document", part.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
         for (part, fields) in
             [("metadata", &["creationTimestamp"][..]), ("spec", &["configBase", "channel"])]
         {

@@ -276,6 +276,12 @@ fn manages_a_cluster_from_creation_to_deletion() {
     moto.settled();
     let shown = moto.kops(&["get", "instances", "--name", NAME]).unwrap();
     assert_eq!(shown.matches("UpToDate").count(), 3, "{shown}");
+    let dump = moto.kops(&["toolbox", "dump", NAME, "-ojson"]).unwrap();
+    let dump: Value = serde_json::from_str(&dump).unwrap();
+    let roles: Vec<_> =
+        dump["instances"].as_array().unwrap().iter().map(|one| &one["roles"][0]).collect();
+    assert_eq!(roles.iter().filter(|role| ***role == "node").count(), 2, "{roles:?}");
+    assert_eq!(roles.len(), 3, "{roles:?}");
     sizes_and_scripts(&moto);
     groups_come_and_go(&moto);
     let listed = moto.kops(&["delete", "cluster", NAME]).unwrap();

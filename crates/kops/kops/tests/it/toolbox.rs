@@ -14,13 +14,14 @@ struct Demo {
 
 impl Demo {
     fn new() -> Self {
-        Self { place: TestStore::new(), dir: tempfile::tempdir().unwrap() }
+        Self { place: TestStore::new(), dir: tempfile::tempdir().unwrap_or_else(|e| panic!("{e}")) }
     }
 
     fn write(&self, name: &str, text: &str) -> String {
         let path = self.dir.path().join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(&path, text).unwrap();
+        let parent = path.parent().unwrap_or(self.dir.path());
+        fs::create_dir_all(parent).unwrap_or_else(|e| panic!("{e}"));
+        fs::write(&path, text).unwrap_or_else(|e| panic!("{e}"));
         path.display().to_string()
     }
 

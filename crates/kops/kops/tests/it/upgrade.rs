@@ -7,7 +7,7 @@ const CHANNEL: &str = "spec:\n  kubernetesVersions:\n  - {range: '>=1.36.0', rec
 fn demo() -> (TestStore, String) {
     let place = TestStore::new();
     let file = place.file(&format!("{CLUSTER}---\n{GROUP}"));
-    place.kops(&["create", "-f", &file]).unwrap();
+    place.kops(&["create", "-f", &file]).unwrap_or_else(|e| panic!("{e}"));
     let channel = place.file(CHANNEL);
     (place, channel)
 }
