@@ -38,7 +38,7 @@ fn execute(template: &Template, name: &str, data: &Value) -> Result<String> {
         return Err(Error { kind: ErrorKind::Execute, line: 1, message });
     };
     state.variables.push(("$", Val::from(data)));
-    state.list(&Val::from(data), tree)?;
+    state.list(&Val::from(data), &tree.nodes)?;
     Ok(state.out)
 }
 
@@ -84,12 +84,14 @@ impl<'t, 'd> State<'t, 'd> {
             let message = format!("template: {}: {message}", self.name);
             return Err(Error { kind, line: 1, message });
         };
-        let before = &self.template.text[..pos];
+        let definition = self.template.trees.get(self.name);
+        let text = definition.map(|definition| &*definition.text).unwrap_or_default();
+        let source = definition.map(|definition| &*definition.source).unwrap_or_default();
+        let before = text.get(..pos).unwrap_or_default();
         let line = 1 + before.matches('\n').count();
         let column = before.rfind('\n').map_or(pos, |newline| pos - newline - 1);
         let message = format!(
-            "template: {}:{line}:{column}: executing {} at <{context}>: {message}",
-            self.template.name,
+            "template: {source}:{line}:{column}: executing {} at <{context}>: {message}",
             format::quote(self.name),
         );
         Err(Error { kind, line, message })
@@ -123,7 +125,7 @@ impl<'t, 'd> State<'t, 'd> {
 
     fn list(&mut self, dot: &Val<'d>, nodes: &'t [Node]) -> Result<Flow> {
         let limit = self.template.limits.depth;
-        if self.depth == limit {
+        if self.depth >= limit {
             return self
                 .fail(ErrorKind::Limit, format_args!("exceeded maximum template depth ({limit})"));
         }
@@ -258,12 +260,44 @@ impl<'t, 'd> State<'t, 'd> {
             Some(pipe) => self.pipe(dot, pipe)?,
             None => Val::Missing,
         };
+        self.run(name, &tree.nodes, &dot)?;
+        self.at = Location::Call(call);
+        Ok(())
+    }
+
+    /// Executes another template.
+    fn run(&mut self, name: &'t str, nodes: &'t [Node], dot: &Val<'d>) -> Result<()> {
         let caller = std::mem::replace(&mut self.name, name);
         let variables = std::mem::replace(&mut self.variables, vec![("$", dot.clone())]);
-        self.list(&dot, tree)?;
+        self.list(dot, nodes)?;
         self.variables = variables;
         self.name = caller;
         Ok(())
+    }
+
+    /// Executes the function `include`. `at` is the location of errors.
+    fn include(&mut self, at: Location<'t>, args: Vec<Val<'d>>) -> Result<Val<'d>> {
+        self.at = at;
+        let given = args.len();
+        let Ok([name, dot]) = <[Val<'d>; 2]>::try_from(args) else {
+            return self
+                .error(format_args!("wrong number of args for include: want 2 got {given}"));
+        };
+        let Val::Text(name) = name else {
+            let kind = name.type_name();
+            return self.error(format_args!("wrong type for value; expected string; got {kind}"));
+        };
+        let template = self.template;
+        let Some((name, tree)) = template.trees.get_key_value(name.as_ref()) else {
+            let message = format_args!("snippet: {name}, issue: template not defined");
+            return self.error(format_args!("error calling include: {message}"));
+        };
+        let out = std::mem::take(&mut self.out);
+        self.run(name, &tree.nodes, &dot)?;
+        let text = std::mem::replace(&mut self.out, out);
+        self.at = at;
+        self.spend(text.len() / 16)?;
+        Ok(Val::text(text))
     }
 
     fn set(&mut self, name: &str, value: Val<'d>) -> Result<()> {
@@ -280,9 +314,12 @@ impl<'t, 'd> State<'t, 'd> {
         self.spend(1)?;
         self.at = Location::Pipe(pipe);
         let mut value = None;
+        // A function may execute another template, so that pipelines nest as lists do.
+        self.depth += 1;
         for command in &pipe.commands {
             value = Some(self.command(dot, command, value)?.unwrapped());
         }
+        self.depth -= 1;
         let value = value.unwrap_or(Val::Missing);
         for name in &pipe.variables {
             if pipe.assign {
@@ -473,9 +510,13 @@ impl<'t, 'd> State<'t, 'd> {
             self.check_arity(name, args.len(), args.len())?;
         }
         let template = self.template;
+        if template.includes && name == funcs::INCLUDE {
+            return self.include(at, args);
+        }
         let outcome = match template.functions.get(name) {
             Some(function) => {
                 let args: Vec<Value> = args.iter().map(Val::to_json).collect();
+                self.spend(args.iter().map(weight).sum())?;
                 let value = function(&args).map_err(|error| Message::from(error.to_string()));
                 value.and_then(|value| {
                     Val::scalar(value).ok_or_else(|| "result is not a scalar".into())
@@ -502,5 +543,15 @@ impl<'t, 'd> State<'t, 'd> {
                 self.error(format_args!("error calling {name}: {message}"))
             }
         }
+    }
+}
+
+/// Returns the steps that the copy of an argument costs.
+fn weight(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(weight).sum::<usize>(),
+        Value::Object(map) => 1 + map.values().map(weight).sum::<usize>(),
+        Value::String(text) => text.len() / 16,
+        _ => 0,
     }
 }

@@ -6,6 +6,9 @@ use crate::{compare, error::Message, escape, format, value::Val};
 
 type Outcome<'a> = Result<Val<'a>, Message>;
 
+/// The function that executes a defined template and returns its output, in sets with snippets.
+pub(crate) const INCLUDE: &str = "include";
+
 /// The number of a function's arguments.
 pub(crate) struct Arity {
     pub(crate) least: usize,

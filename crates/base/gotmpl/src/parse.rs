@@ -2,7 +2,7 @@
 
 mod pipeline;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
     ast::{Branch, Call, Node},
@@ -10,7 +10,7 @@ use crate::{
     lex::{Kind, Token, lex},
     number,
     options::{Functions, Limits, MissingKey},
-    template::Template,
+    template::{Definition, Template},
 };
 
 /// The maximum nesting of actions and parentheses; real templates need much less.
@@ -27,37 +27,74 @@ impl Template {
 
     /// Parses a template that may also call these functions. An unknown function is a parse error, as in Go.
     pub fn parse_with(name: &str, text: &str, functions: Functions) -> Result<Self> {
-        let trees = parse(name, text, &functions)?;
-        Ok(Self {
+        let mut template = Self::empty(name, functions);
+        template.define(name, text)?;
+        Ok(template)
+    }
+
+    /// Parses a template with snippets, by name. `{{template "name" data}}` writes a snippet's output, and the function
+    /// `include "name" data` returns it. Snippets share the limits of the template.
+    pub fn parse_set(
+        name: &str,
+        text: &str,
+        snippets: &BTreeMap<String, String>,
+        functions: Functions,
+    ) -> Result<Self> {
+        let mut template = Self { includes: true, ..Self::empty(name, functions) };
+        template.define(name, text)?;
+        for (name, text) in snippets {
+            template.define(name, text)?;
+        }
+        Ok(template)
+    }
+
+    fn empty(name: &str, functions: Functions) -> Self {
+        Self {
             name: name.to_owned(),
-            text: text.into(),
-            trees,
+            trees: BTreeMap::new(),
             functions,
+            includes: false,
             missing_key: MissingKey::default(),
             limits: Limits::default(),
-        })
+        }
     }
-}
 
-fn parse(name: &str, text: &str, functions: &Functions) -> Result<Trees> {
-    let mut parser = Parser {
-        name,
-        functions,
-        tokens: lex(text),
-        next: 0,
-        variables: vec!["$".to_owned()],
-        loops: 0,
-        nesting: 0,
-        action_line: 0,
-        trees: Trees::new(),
-    };
-    parser.top()?;
-    Ok(parser.trees)
+    /// Adds the templates of a text. As in Go, they replace older ones of the same name, unless they are empty.
+    fn define(&mut self, name: &str, text: &str) -> Result<()> {
+        let trees = self.trees_of(name, text)?;
+        let (source, text): (Arc<str>, Arc<str>) = (name.into(), text.into());
+        for (name, nodes) in trees {
+            if !self.trees.contains_key(&name) || !is_blank(&nodes) {
+                let (source, text) = (Arc::clone(&source), Arc::clone(&text));
+                self.trees.insert(name, Definition { nodes, source, text });
+            }
+        }
+        Ok(())
+    }
+
+    fn trees_of(&self, name: &str, text: &str) -> Result<Trees> {
+        let mut parser = Parser {
+            name,
+            functions: &self.functions,
+            includes: self.includes,
+            tokens: lex(text),
+            next: 0,
+            variables: vec!["$".to_owned()],
+            loops: 0,
+            nesting: 0,
+            action_line: 0,
+            trees: Trees::new(),
+        };
+        parser.top()?;
+        Ok(parser.trees)
+    }
 }
 
 struct Parser<'a> {
     name: &'a str,
     functions: &'a Functions,
+    /// `true` if `include` is a function.
+    includes: bool,
     tokens: Vec<Token>,
     next: usize,
     /// The variables in scope.

@@ -11,11 +11,22 @@ use crate::{
 #[derive(Clone)]
 pub struct Template {
     pub(crate) name: String,
-    pub(crate) text: Arc<str>,
-    pub(crate) trees: BTreeMap<String, Vec<ast::Node>>,
+    pub(crate) trees: BTreeMap<String, Definition>,
     pub(crate) functions: Functions,
+    /// `true` if the function `include` executes a defined template.
+    pub(crate) includes: bool,
     pub(crate) missing_key: MissingKey,
     pub(crate) limits: Limits,
+}
+
+/// A defined template.
+#[derive(Clone)]
+pub(crate) struct Definition {
+    pub(crate) nodes: Vec<ast::Node>,
+    /// The name of the text that defines it.
+    pub(crate) source: Arc<str>,
+    /// The text, for the lines of messages.
+    pub(crate) text: Arc<str>,
 }
 
 impl std::fmt::Debug for Template {

@@ -324,3 +324,71 @@ proptest::proptest! {
         }
     }
 }
+
+fn set(text: &str, snippets: &[(&str, &str)]) -> Result<String, String> {
+    let snippets = snippets.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
+    Template::parse_set("main", text, &snippets.collect(), Functions::new())
+        .and_then(|template| {
+            template.limits(Limits { depth: 100, ..Limits::default() }).execute(&data())
+        })
+        .map_err(|error| error.to_string())
+}
+
+#[test]
+fn includes_snippets() {
+    for (text, want) in [
+        ("a {{ include \"s\" . }} b", "a [hi] b"),
+        ("{{ include \"s\" . | printf \"%5s\" }}", " [hi]"),
+        ("{{ len (include \"s\" .) }}", "4"),
+        ("{{template \"s\" .}}{{template \"inner\"}}", "[hi]within"),
+        ("{{ $x := 1 }}{{ include \"nested\" . }}{{ $x }}", "<[hi]>1"),
+    ] {
+        let snippets = [
+            ("s", "[{{.s}}]"),
+            ("nested", "<{{ include \"s\" . }}>"),
+            ("more", "{{define \"inner\"}}within{{end}}"),
+        ];
+        assert_eq!(set(text, &snippets).as_deref(), Ok(want), "{text}");
+    }
+    // Without snippets there is no such function, as in Go.
+    assert!(
+        run("{{ include \"s\" . }}").is_err_and(|e| e.contains("function \"include\" not defined"))
+    );
+}
+
+#[test]
+fn bounds_includes() {
+    let nested = |text: &str| format!("{}{text}{}", "(".repeat(60), ")".repeat(60));
+    let deep = format!("{{{{ {} }}}}", nested("include \"s\" ."));
+    for (text, reason) in [
+        ("{{ include \"s\" . }}", "exceeded maximum template depth"),
+        (deep.as_str(), "exceeded maximum template depth"),
+        ("{{ range 9 }}{{ include \"s\" $ }}{{ end }}", "exceeded maximum template depth"),
+        ("{{ include \"twice\" . }}", "exceeded maximum template depth"),
+        ("{{ include \"other\" . }}", "main:1:3: executing \"main\" at <include \"other\" .>"),
+        ("{{ include \"s\" }}", "want 2 got 1"),
+        ("{{ include 7 . }}", "expected string"),
+        ("{{ include \"wrong\" . }}", "template: wrong:2:2: executing \"wrong\" at <slice"),
+    ] {
+        let snippets = [
+            ("s", text),
+            ("twice", "{{ include \"twice\" (include \"twice\" .) }}"),
+            ("wrong", "é\n{{slice .n 1}}"),
+        ];
+        let error = set(text, &snippets).expect_err(text);
+        assert!(error.contains(reason), "{text}: {error}");
+    }
+    // Each level doubles the output.
+    let snippets: Vec<(String, String)> = (0..40)
+        .map(|n| {
+            (
+                format!("s{n}"),
+                format!("{{{{ include \"s{0}\" . }}}}{{{{ include \"s{0}\" . }}}}", n + 1),
+            )
+        })
+        .chain([("s40".to_owned(), "x".repeat(100))])
+        .collect();
+    let snippets: Vec<_> = snippets.iter().map(|(n, t)| (n.as_str(), t.as_str())).collect();
+    let error = set("{{ include \"s0\" . }}", &snippets).expect_err("stopped");
+    assert!(error.contains("stopped after") || error.contains("longer than"), "{error}");
+}

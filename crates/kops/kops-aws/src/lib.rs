@@ -9,6 +9,7 @@
 
 mod actor;
 mod client;
+mod creation;
 mod error;
 mod facts;
 mod model;
@@ -19,6 +20,7 @@ pub use aws::Client;
 
 pub use actor::{Actor, erase};
 pub use client::{open_client, query_resources};
+pub use creation::query_creation;
 pub use error::Error;
 pub use facts::CloudFacts;
 pub use model::{BuiltModel, ModelInputs, build_model};

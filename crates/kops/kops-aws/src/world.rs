@@ -157,7 +157,8 @@ async fn query_machine_types(
     Ok(())
 }
 
-fn machine_type(one: &Value) -> MachineType {
+/// Reads a machine type from AWS' answer.
+pub(crate) fn machine_type(one: &Value) -> MachineType {
     let arm = one.texts("processorInfo.supportedArchitectures").any(|name| name == "arm64");
     let disks = one.items("instanceStorageInfo.disks").iter();
     let disks: u64 = disks.filter_map(|disk| disk.text("count").parse::<u64>().ok()).sum();
@@ -168,7 +169,7 @@ fn machine_type(one: &Value) -> MachineType {
     }
 }
 
-async fn query_zones(client: &Client) -> Result<Vec<DnsZone>, Error> {
+pub(crate) async fn query_zones(client: &Client) -> Result<Vec<DnsZone>, Error> {
     let pages = client.pages("route53", "ListHostedZones", &Value::Null).await?;
     let zone = |one: &Value| DnsZone {
         id: one.text("Id").trim_start_matches("/hostedzone/").to_owned(),
@@ -180,7 +181,7 @@ async fn query_zones(client: &Client) -> Result<Vec<DnsZone>, Error> {
 }
 
 /// Queries an existing network with its subnets and gateways.
-async fn query_network(client: &Client, id: &str) -> Result<Network, Error> {
+pub(crate) async fn query_network(client: &Client, id: &str) -> Result<Network, Error> {
     let filter = |name: &str| json!({"Filter": [{"Name": name, "Value": [id]}]});
     let vpcs = client.call("ec2", "DescribeVpcs", &json!({"VpcId": [id]})).await?;
     let subnets = client.pages("ec2", "DescribeSubnets", &filter("vpc-id")).await?;

@@ -36,6 +36,13 @@ impl Channel {
         self.0.items("spec.images").iter().find(fits).map(|image| image.text("name"))
     }
 
+    /// Returns the recommended version for clusters with a version of Kubernetes.
+    pub fn recommended(&self, kubernetes: &Version) -> Option<&str> {
+        let mut versions = self.0.items("spec.kubernetesVersions").iter();
+        let found = versions.find(|version| holds(version.text("range"), kubernetes));
+        found.map(|v| v.text("recommendedVersion")).filter(|version| !version.is_empty())
+    }
+
     /// Returns the Kubernetes version that a version of kOps uses for new clusters.
     pub fn kubernetes(&self, kops: &Version) -> Option<&str> {
         let found = self.0.items("spec.kopsVersions").iter().find(|v| holds(v.text("range"), kops));

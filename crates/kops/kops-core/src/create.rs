@@ -13,7 +13,7 @@ use kops_api::{CLOUD_LABEL, Kind, Object};
 use serde_json::{Value, json};
 
 pub(crate) use self::groups::complete_machines;
-pub use self::options::Options;
+pub use self::options::{Options, cloud_of_zone};
 use crate::{
     assign::assign,
     channel::Channel,

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::machine_types;
+
 /// Existing resources and facts that completion needs. Adapters fill it in; this crate calls no cloud.
 #[derive(Clone, Debug, Default)]
 pub struct World {
@@ -85,6 +87,12 @@ pub struct MachineType {
 }
 
 impl World {
+    /// Returns the architecture of a machine type, by its name if it is not known.
+    pub fn architecture<'a>(&'a self, machine_type: &str) -> &'a str {
+        let known = self.machine_types.get(machine_type);
+        known.map_or(machine_types::architecture(machine_type), |known| &known.architecture)
+    }
+
     /// Returns the ID of the longest zone that contains a name; `None` if two zones are equally long.
     pub(crate) fn zone_of(&self, name: &str, private: bool) -> Option<&str> {
         let name = format!(".{}", name.trim_end_matches('.'));

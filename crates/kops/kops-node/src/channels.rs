@@ -82,26 +82,69 @@ pub async fn run(command: &Command, tasks: &rt::Tasks) -> Result<(), Error> {
     }
 }
 
+/// The add-ons of a channel.
+pub struct ChannelAddons {
+    location: String,
+    store: Store,
+    addons: Vec<Addon>,
+}
+
+/// An add-on that differs from the applied one.
+pub struct AddonUpdate<'a> {
+    /// The name.
+    pub name: String,
+    /// The hash of the applied manifest; `-` if none is applied.
+    pub old: String,
+    /// The hash of the channel's manifest.
+    pub new: String,
+    channel: &'a ChannelAddons,
+    addon: &'a Addon,
+}
+
+/// Reads a channel.
+pub fn read_channel(location: &str) -> Result<ChannelAddons, Error> {
+    let (base, name) = location.rsplit_once('/').unwrap_or(("", location));
+    let store = open(base)?;
+    let addons = parse_channel(location, &read_object(&store, name)?)?;
+    Ok(ChannelAddons { location: location.to_owned(), store, addons })
+}
+
+/// Returns the add-ons of a channel that differ from the applied ones.
+pub async fn find_updates<'a>(
+    client: &Client,
+    channel: &'a ChannelAddons,
+) -> Result<Vec<AddonUpdate<'a>>, Error> {
+    let namespace: Value = client.get(&Resource::NAMESPACES, "", NAMESPACE).await?;
+    let due = channel.addons.iter().filter(|addon| is_due(addon, &namespace));
+    let update = |addon: &'a Addon| {
+        let record = record(addon, &namespace);
+        let old = if record.is_null() { "-" } else { record.text("manifestHash") };
+        let (name, old, new) = (addon.name.clone(), old.to_owned(), addon.hash.clone());
+        AddonUpdate { name, old, new, channel, addon }
+    };
+    Ok(due.map(update).collect())
+}
+
+/// Applies an add-on.
+pub async fn apply_update(client: &Client, update: &AddonUpdate<'_>) -> Result<(), Error> {
+    apply(client, &update.channel.store, &update.channel.location, update.addon).await
+}
+
 /// Applies all due add-ons. One that fails does not block the others.
 async fn apply_all(args: &Args) -> Result<(), Error> {
     let client = Client::from_kubeconfig_file(&args.kubeconfig, "channels/v1.36.2 (windlass)")?;
-    let namespace: Value = client.get(&Resource::NAMESPACES, "", NAMESPACE).await?;
     let mut failed = None;
-    for channel in &args.channels {
-        let (base, name) = channel.rsplit_once('/').unwrap_or(("", channel));
-        let store = open(base)?;
-        for addon in parse_channel(channel, &read_object(&store, name)?)? {
-            if !is_due(&addon, &namespace) {
-                continue;
-            }
+    for location in &args.channels {
+        let channel = read_channel(location)?;
+        for update in find_updates(&client, &channel).await? {
             if !args.yes {
-                tracing::info!(addon = addon.name, "would be applied; use --yes to apply");
+                tracing::info!(addon = update.name, "would be applied; use --yes to apply");
                 continue;
             }
-            match apply(&client, &store, channel, &addon).await {
-                Ok(()) => tracing::info!(addon = addon.name, "applied"),
+            match apply_update(&client, &update).await {
+                Ok(()) => tracing::info!(addon = update.name, "applied"),
                 Err(error) => {
-                    tracing::warn!(%error, addon = addon.name, "could not apply an add-on");
+                    tracing::warn!(%error, addon = update.name, "could not apply an add-on");
                     failed = Some(error);
                 }
             }
@@ -137,14 +180,17 @@ fn parse_channel(channel: &str, content: &[u8]) -> Result<Vec<Addon>, Error> {
     Ok(all)
 }
 
-/// Reports whether an add-on differs from the applied one, according to the namespace's annotation.
-fn is_due(addon: &Addon, namespace: &Value) -> bool {
+/// Returns the record of an applied add-on in the namespace's annotation; `null` if there is none.
+fn record(addon: &Addon, namespace: &Value) -> Value {
     let annotations = namespace.at("metadata.annotations");
     let record = annotations.and_then(|all| all.get(format!("{PREFIX}/{}", addon.name)));
-    let record: Value = record
-        .and_then(Value::as_str)
-        .and_then(|t| serde_json::from_str(t).ok())
-        .unwrap_or_default();
+    let record = record.and_then(Value::as_str).and_then(|text| serde_json::from_str(text).ok());
+    record.unwrap_or_default()
+}
+
+/// Reports whether an add-on differs from the applied one.
+fn is_due(addon: &Addon, namespace: &Value) -> bool {
+    let record = record(addon, namespace);
     record.text("manifestHash") != addon.hash
         || record.text("id") != addon.id
         || record.int("systemGeneration").unwrap_or(0) < GENERATION

@@ -180,7 +180,7 @@ fn cluster_label(group: &Object) -> Result<String, Error> {
         .ok_or_else(|| Error::ClusterLabel { label: CLUSTER_LABEL, group: group.name().to_owned() })
 }
 
-fn read_text(file: &str) -> Result<String, Error> {
+pub(crate) fn read_text(file: &str) -> Result<String, Error> {
     let failed = || kops_store::Error::file("reading", file);
     let source: Box<dyn std::io::Read> = match file {
         "-" => Box::new(std::io::stdin()),
@@ -194,17 +194,45 @@ fn read_text(file: &str) -> Result<String, Error> {
     Ok(text)
 }
 
-/// Stores a new cluster and its groups, built from flags. If one is invalid, nothing is stored.
+/// Stores new objects of a cluster, built from flags. If one is invalid, nothing is stored.
 pub(crate) fn store_objects(
     registry: &Registry,
+    cluster: &str,
     objects: Vec<Object>,
     context: &CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let rules = WriteRules { registry, now: context.now, refuses: &refuse_existing };
     let mut planned: Vec<PlannedWrite> = Vec::new();
-    let name = objects.first().map(|object| object.name().to_owned()).unwrap_or_default();
     for object in objects {
-        let write = rules.plan_object(&planned, name.clone(), object)?;
+        let write = rules.plan_object(&planned, cluster.to_owned(), object)?;
+        planned.push(write);
+    }
+    for write in &planned {
+        registry.write(&write.cluster, &write.object, &write.since)?;
+    }
+    Ok(())
+}
+
+/// A new version of a stored object.
+pub(crate) struct Replacement {
+    /// The object.
+    pub(crate) object: Object,
+    /// The version that it replaces.
+    pub(crate) since: vfs::Version,
+}
+
+/// Stores new versions of a cluster and its groups. If one is invalid, nothing is stored.
+pub(crate) fn store_replacements(
+    registry: &Registry,
+    cluster: &str,
+    replacements: Vec<Replacement>,
+    context: &CommandEnvironment<'_>,
+) -> Result<(), Error> {
+    let rules = WriteRules { registry, now: context.now, refuses: &|_| None };
+    let mut planned: Vec<PlannedWrite> = Vec::new();
+    for Replacement { object, since } in replacements {
+        let mut write = rules.plan_object(&planned, cluster.to_owned(), object)?;
+        write.since = Precondition::Read(since);
         planned.push(write);
     }
     for write in &planned {

@@ -1,30 +1,32 @@
 //! Runs `kops create cluster`: builds a cluster and its groups from flags.
 
+use api_meta::Tree as _;
 use bootstrap_core::constants::KUBERNETES_VERSION;
-use kops_api::{Object, Spec as _, VersionName};
-use kops_core::{World, create::Options};
+use kops_api::{Object, VersionName};
+use kops_aws::{CloudFacts, query_creation};
+use kops_core::{
+    Cluster as _,
+    create::{Options, cloud_of_zone},
+    model::aws::fingerprint,
+};
 use kops_store::{KOPS_VERSION, Registry, read_channel};
+use vfs::{Precondition, Secrecy};
 
 use crate::{
     change,
     environment::CommandEnvironment,
     error::Error,
-    flags::{CreateCluster, UpdateCluster},
+    flags::{CloudFlag, CreateCluster, Target, UpdateCluster},
     update,
 };
 
-/// Builds the cluster and groups that the flags describe.
-fn build_objects(
-    command: &CreateCluster,
-    state: &str,
-    name: &str,
-) -> Result<(Object, Vec<Object>), Error> {
+/// Returns the options that the flags describe. With cloud local, some have other defaults.
+fn options(command: &CreateCluster, state: &str, name: &str) -> Result<Options, Error> {
     let name = command.cluster.as_deref().unwrap_or(name);
-    let cloud = command.cloud.clone().unwrap_or_default();
+    let guess = || command.zones.iter().find_map(|zone| cloud_of_zone(zone)).map(str::to_owned);
+    let cloud = command.cloud.clone().or_else(guess).unwrap_or_default();
     let local = cloud == "local";
-    if !["", "local", "metal"].contains(&cloud.as_str()) {
-        return Err(Error::CloudFlag(cloud));
-    }
+    check_cloud(command, &cloud)?;
     let or_local = |values: &[String], default: &[&str]| {
         if values.is_empty() && local {
             default.iter().map(|text| (*text).to_owned()).collect()
@@ -40,7 +42,8 @@ fn build_objects(
         version => version,
     };
     let etcd = or_local(&command.etcd_clusters, &["main"]);
-    let options = Options {
+    let (machines, network) = (&command.machines, &command.network);
+    Ok(Options {
         name: name.to_owned(),
         store: state.to_owned(),
         zones: or_local(&command.zones, &["local"]),
@@ -51,22 +54,105 @@ fn build_objects(
         authorization: command.authorization.clone(),
         admin_access: command.admin_access.clone(),
         ssh_access: command.ssh_access.clone(),
+        discovery_store: network.discovery_store.clone(),
         control_plane_zones: command.control_plane_zones.clone(),
         control_plane_count: command.control_plane_count,
         node_count: command.node_count,
+        bastion: machines.bastion,
+        instance_manager: machines.instance_manager.clone(),
+        image: machines.image.clone(),
+        control_plane_image: machines.control_plane_image.clone(),
+        node_image: machines.node_image.clone(),
+        bastion_image: machines.bastion_image.clone(),
+        control_plane_sizes: machines.control_plane_size.clone(),
+        node_sizes: machines.node_size.clone(),
+        control_plane_volume_size: machines.control_plane_volume_size,
+        node_volume_size: machines.node_volume_size,
+        control_plane_volume_type: machines.control_plane_volume_type.clone(),
+        node_volume_type: machines.node_volume_type.clone(),
+        control_plane_tenancy: machines.control_plane_tenancy.clone(),
+        node_tenancy: machines.node_tenancy.clone(),
+        control_plane_security_groups: machines.control_plane_security_groups.clone(),
+        node_security_groups: machines.node_security_groups.clone(),
+        associate_public_ip: machines.associate_public_ip,
         etcd_clusters: if etcd.is_empty() { usual.etcd_clusters.clone() } else { etcd },
+        etcd_storage_type: machines.etcd_storage_type.clone(),
+        encrypt_etcd_storage: machines.encrypt_etcd_storage,
         networking: command.networking.clone().unwrap_or_else(|| networking.to_owned()),
+        network_id: network.network_id.clone(),
         network_cidrs: command.network_cidr.clone(),
+        subnet_ids: network.subnets.clone(),
+        utility_subnet_ids: network.utility_subnets.clone(),
+        ipv6: network.ipv6,
         topology: command.topology.clone(),
         dns: command.dns.clone(),
         dns_zone: command.dns_zone.clone(),
+        disable_subnet_tags: network.disable_subnet_tags,
         api_public_name: command.api_public_name.clone(),
+        api_load_balancer_type: network.api_loadbalancer_type.clone(),
+        api_ssl_certificate: network.api_ssl_certificate.clone(),
+        cloud_labels: command.cloud_labels.clone(),
         sets: command.set.clone(),
         unsets: command.unset.clone(),
         ..usual
+    })
+}
+
+/// Rejects unsupported clouds, and flags of other clouds.
+fn check_cloud(command: &CreateCluster, cloud: &str) -> Result<(), Error> {
+    if !["", "aws", "local", "metal"].contains(&cloud) {
+        return Err(Error::CloudFlag(cloud.to_owned()));
+    }
+    // Without a cloud, the creation fails by itself.
+    let mut flags = command.cloud_flags().filter(|flag| !cloud.is_empty() && flag.cloud != cloud);
+    if let Some(CloudFlag { flag, cloud: of }) = flags.next() {
+        return Err(Error::ForeignFlag { flag, of, cloud: cloud.to_owned() });
+    }
+    if command.out.is_some() && command.target == Target::Direct {
+        return Err(Error::TargetFlag { flag: "--out", target: Target::Terraform });
+    }
+    Ok(())
+}
+
+/// Builds the cluster and groups that the options describe. AWS is asked for what the user's table does not tell,
+/// unless Terraform creates the cluster's resources.
+async fn build_objects(
+    command: &CreateCluster,
+    options: &Options,
+    context: &CommandEnvironment<'_>,
+) -> Result<(Object, Vec<Object>), Error> {
+    let mut world = CloudFacts::read(command.known.as_deref())?.world();
+    let channel = read_channel(&options.channel, options.kubernetes_version.is_empty())?;
+    let is_asked = options.cloud == "aws" && command.target == Target::Direct;
+    // Without a name or zone, the creation fails by itself.
+    if is_asked && !options.name.is_empty() && !options.zones.is_empty() {
+        world = query_creation(options, world, context.environment).await?;
+    }
+    let (cluster, groups) =
+        kops_core::create::create(options, &channel, &world, &KOPS_VERSION.parse()?)?;
+    let is_typed = |group: &Object| {
+        cluster.cloud().is_bare()
+            || group.spec.text("manager") == "Karpenter"
+            || !group.spec.text("machineType").is_empty()
     };
-    let channel = read_channel(&options.channel, version.is_empty())?;
-    Ok(kops_core::create::create(&options, &channel, &World::default(), &KOPS_VERSION.parse()?)?)
+    if let Some(group) = groups.iter().find(|group| !is_typed(group)) {
+        return Err(Error::MachineType { group: group.name().to_owned() });
+    }
+    Ok((cluster, groups))
+}
+
+/// An SSH key to store with a new cluster.
+struct SshKey {
+    path: String,
+    content: String,
+}
+
+/// Reads the SSH key that the flags name.
+fn read_ssh_key(command: &CreateCluster, cluster: &str) -> Result<Option<SshKey>, Error> {
+    let Some(file) = &command.machines.ssh_public_key else { return Ok(None) };
+    let content = change::read_text(file)?;
+    let fingerprint = fingerprint(&content)?.replace(':', "");
+    Ok(Some(SshKey { path: format!("{cluster}/pki/ssh/public/admin/{fingerprint}"), content }))
 }
 
 pub(crate) async fn run(
@@ -76,25 +162,62 @@ pub(crate) async fn run(
     name: &str,
     context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
-    let (cluster, groups) = build_objects(command, state, name)?;
-    let name = cluster.name().to_owned();
+    if command.dry_run && command.output.is_empty() {
+        return Err(Error::Flag { flag: "--dry-run", problem: "needs --output" });
+    }
+    if !command.dry_run && !command.output.is_empty() {
+        return Err(Error::Flag { flag: "--output", problem: "is for --dry-run" });
+    }
+    let options = options(command, state, name)?;
+    let name = options.name.clone();
+    if !name.is_empty() && registry.cluster(&name)?.is_some() {
+        let problem = "already exists; use 'kops update cluster' to apply changes";
+        return Err(kops_store::Error::object("cluster", &name, problem).into());
+    }
+    let (cluster, groups) = build_objects(command, &options, context).await?;
+    let key = read_ssh_key(command, &name)?;
     let objects: Vec<Object> = std::iter::once(cluster).chain(groups.clone()).collect();
     if command.dry_run {
         return show(&objects, &command.output, context);
     }
-    if !command.output.is_empty() {
-        return Err(Error::Flag { flag: "--output", problem: "is for --dry-run" });
+    change::store_objects(registry, &name, objects, context)?;
+    if let Some(key) = key {
+        let absent = Precondition::Absent;
+        registry.write_object(&key.path, key.content.as_bytes(), &absent, Secrecy::Open)?;
     }
-    if registry.cluster(&name)?.is_some() {
-        let problem = "already exists; use 'kops update cluster' to apply changes";
-        return Err(kops_store::Error::object("cluster", &name, problem).into());
+    if command.yes || command.target == Target::Terraform {
+        return apply(registry, command, &name, context).await;
     }
-    change::store_objects(registry, objects, context)?;
-    let update = UpdateCluster { yes: command.yes, ..UpdateCluster::default() };
-    update::run(registry, &update, &name, context).await?;
-    if command.yes {
-        return Ok(());
+    writeln!(context.out, "Previewing changes that will be made:\n")?;
+    if let Err(cause) = apply(registry, command, &name, context).await {
+        return Err(Error::Preview { cluster: name, cause: Box::new(cause) });
     }
+    suggest(&name, &groups, context)
+}
+
+/// Shows or makes the changes of a stored cluster.
+async fn apply(
+    registry: &Registry,
+    command: &CreateCluster,
+    name: &str,
+    context: &mut CommandEnvironment<'_>,
+) -> Result<(), Error> {
+    let update = UpdateCluster {
+        yes: command.yes,
+        target: command.target,
+        out: command.out.clone(),
+        known: command.known.clone(),
+        ..UpdateCluster::default()
+    };
+    update::run(registry, &update, name, context).await
+}
+
+/// Prints the commands that usually follow.
+fn suggest(
+    name: &str,
+    groups: &[Object],
+    context: &mut CommandEnvironment<'_>,
+) -> Result<(), Error> {
     let out = &mut context.out;
     writeln!(out, "\nCluster configuration has been created.\n")?;
     writeln!(out, "Suggestions:\n * list clusters with: kops get cluster")?;

@@ -18,6 +18,8 @@ pub enum Error {
     #[error(transparent)]
     Core(#[from] kops_core::Error),
     #[error(transparent)]
+    Values(#[from] kops_core::template::TemplateError),
+    #[error(transparent)]
     Pki(#[from] pki::Error),
     #[error(transparent)]
     Machine(#[from] instances::Error),
@@ -35,11 +37,30 @@ pub enum Error {
     TargetFlag { flag: &'static str, target: Target },
     #[error("cannot specify {flag} with \"all\"")]
     FlagWithAll { flag: &'static str },
-    #[error(
-        "--cloud {0}: clouds are not queried yet, so machine types and subnets are unknown; create the objects with \
-         upstream's kops create cluster --dry-run -o yaml, and store them with create -f"
-    )]
+    #[error("cloud {0:?} is not supported: use --cloud local, metal or aws")]
     CloudFlag(String),
+    #[error("{flag} is for --cloud {of}, not --cloud {cloud}")]
+    ForeignFlag { flag: &'static str, of: &'static str, cloud: String },
+    #[error(
+        "instance group {group:?} has no machine type: set --control-plane-size and --node-size, or \
+         defaultMachineTypes in the file of --known"
+    )]
+    MachineType { group: String },
+    #[error(
+        "cluster {cluster:?} is stored, but its changes cannot be shown: {cause}; mend this and run kops update \
+         cluster {cluster}"
+    )]
+    Preview { cluster: String, cause: Box<Error> },
+    #[error("unable to render template {path}: {cause}")]
+    Template { path: String, cause: Box<kops_core::template::TemplateError> },
+    #[error("{path} contains more than {limit} files")]
+    Files { path: String, limit: usize },
+    #[error("{command} is not supported: {reason}")]
+    Rejected { command: &'static str, reason: &'static str },
+    #[error("{flag}: {cause}")]
+    Pattern { flag: &'static str, cause: regex::Error },
+    #[error("parsing the arguments of a step: {0}")]
+    Arguments(clap::Error),
     #[error("invalid instance group role {0:?}: it is control-plane, apiserver, node or bastion")]
     Role(String),
     #[error("no {0} found")]

@@ -1,6 +1,18 @@
 //! Upstream's commands and flags.
 
+mod create_cluster;
+mod target;
+mod toolbox;
+mod upgrade;
+
 use clap::Subcommand;
+
+pub use self::target::Target;
+pub(crate) use self::{
+    create_cluster::{CloudFlag, CreateCluster},
+    toolbox::{AddonsCommand, DumpFlags, SelectorFlags, TemplateFlags, Toolbox},
+    upgrade::{ReconcileCluster, ReconcileCommand, UpgradeCluster, UpgradeCommand},
+};
 
 /// kOps' commands: clusters in a state store, and their machines on this host (cloud local) or on AWS
 #[derive(clap::Args, Debug)]
@@ -56,6 +68,15 @@ pub enum Command {
     /// Trusts distrusted keypairs again
     #[command(subcommand)]
     Trust(KeypairCommand),
+    /// Stores newer versions of Kubernetes and images
+    #[command(subcommand)]
+    Upgrade(UpgradeCommand),
+    /// Updates a cluster and replaces its machines
+    #[command(subcommand)]
+    Reconcile(ReconcileCommand),
+    /// Renders templates, shows clusters, and applies add-ons
+    #[command(subcommand)]
+    Toolbox(Toolbox),
 }
 
 /// The flags of `create -f`.
@@ -77,69 +98,6 @@ pub(crate) enum CreateTarget {
     Keypair(CreateKeypair),
 }
 
-/// The flags of `create cluster`, named as upstream's.
-#[derive(clap::Args, Debug)]
-pub(crate) struct CreateCluster {
-    pub(crate) cluster: Option<String>,
-    /// The cloud of its machines: local (this machine) or metal
-    #[arg(long)]
-    pub(crate) cloud: Option<String>,
-    /// A file with the recommended versions
-    #[arg(long, default_value = "stable")]
-    pub(crate) channel: String,
-    /// The zones of its machines [default with --cloud local: local]
-    #[arg(long, value_delimiter = ',')]
-    pub(crate) zones: Vec<String>,
-    /// The zones of the control planes, if they differ
-    #[arg(long, alias = "master-zones", value_delimiter = ',')]
-    pub(crate) control_plane_zones: Vec<String>,
-    #[arg(long, alias = "master-count", default_value_t = 0)]
-    pub(crate) control_plane_count: u32,
-    #[arg(long, default_value_t = 0)]
-    pub(crate) node_count: u32,
-    #[arg(long, default_value = "")]
-    pub(crate) kubernetes_version: String,
-    /// The Pod network [default: cilium; with --cloud local: cni, which is Windlass' own]
-    #[arg(long)]
-    pub(crate) networking: Option<String>,
-    /// The etcd clusters [default: main,events; with --cloud local: main]
-    #[arg(long, value_delimiter = ',')]
-    pub(crate) etcd_clusters: Vec<String>,
-    #[arg(long, default_value = "RBAC")]
-    pub(crate) authorization: String,
-    #[arg(long, value_delimiter = ',')]
-    pub(crate) admin_access: Vec<String>,
-    #[arg(long, value_delimiter = ',')]
-    pub(crate) ssh_access: Vec<String>,
-    #[arg(long, value_delimiter = ',')]
-    pub(crate) network_cidr: Vec<String>,
-    #[arg(long, default_value = "")]
-    pub(crate) topology: String,
-    #[arg(long, default_value = "")]
-    pub(crate) dns: String,
-    #[arg(long, default_value = "")]
-    pub(crate) dns_zone: String,
-    #[arg(long, default_value = "")]
-    pub(crate) api_public_name: String,
-    #[arg(long, value_delimiter = ',')]
-    pub(crate) kubernetes_feature_gates: Vec<String>,
-    /// A field of the cluster to set: path=value
-    #[arg(long)]
-    pub(crate) set: Vec<String>,
-    /// A field of the cluster to unset: path
-    #[arg(long)]
-    pub(crate) unset: Vec<String>,
-    /// Show the objects, and store nothing
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-    /// yaml or json, with --dry-run
-    #[arg(short, long, default_value = "", value_parser = ["", "yaml", "json"])]
-    pub(crate) output: String,
-    /// Create its machines, too
-    #[arg(short, long)]
-    pub(crate) yes: bool,
-}
-
 /// The subcommands of `edit`.
 #[derive(Debug, Subcommand)]
 pub enum Edit {
@@ -157,25 +115,6 @@ pub enum Update {
     Cluster(UpdateCluster),
 }
 
-/// The program that changes the cloud's resources.
-#[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Target {
-    /// This program
-    #[default]
-    Direct,
-    /// Terraform, with a generated configuration
-    Terraform,
-}
-
-impl std::fmt::Display for Target {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Direct => "direct",
-            Self::Terraform => "terraform",
-        })
-    }
-}
-
 /// The flags of `update cluster`.
 #[derive(clap::Args, Debug, Default)]
 pub struct UpdateCluster {
@@ -186,6 +125,9 @@ pub struct UpdateCluster {
     /// Write the changes as JSON to this file
     #[arg(long)]
     pub(crate) plan_out: Option<String>,
+    /// Allow an older kOps than the one of the last update
+    #[arg(long)]
+    pub(crate) allow_kops_downgrade: bool,
     #[arg(long, value_enum, default_value_t)]
     pub(crate) target: Target,
     /// The directory for the configuration [default: out/terraform]

@@ -24,13 +24,16 @@ mod instance_list;
 mod keypair;
 mod kubeconfig;
 mod plan;
+mod reconcile;
 mod roll;
 mod run;
 mod settings;
 mod shutdown;
 mod table;
 mod terraform;
+mod toolbox;
 mod update;
+mod upgrade;
 mod validate;
 
 pub use environment::CommandEnvironment;

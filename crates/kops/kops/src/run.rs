@@ -8,13 +8,14 @@ use crate::{
     environment::CommandEnvironment,
     error::Error,
     flags::{
-        Args, Command, CreateTarget, Export, Get, KeypairCommand, RollingUpdate, Update, Validate,
+        Args, Command, CreateTarget, Export, Get, KeypairCommand, ReconcileCommand, RollingUpdate,
+        Update, UpgradeCommand, Validate,
     },
     get, instance_list,
     keypair::{self, KeypairAction},
-    kubeconfig, roll,
+    kubeconfig, reconcile, roll,
     settings::read_settings,
-    update, validate,
+    toolbox, update, upgrade, validate,
 };
 
 /// Runs a command.
@@ -68,5 +69,12 @@ pub async fn run(args: &Args, context: &mut CommandEnvironment<'_>) -> Result<()
         Command::Export(Export::Kubeconfig(command)) => {
             kubeconfig::export(&registry, command, &or_default(&command.cluster), context)
         }
+        Command::Upgrade(UpgradeCommand::Cluster(command)) => {
+            upgrade::run(&registry, command, &or_default(&command.cluster), context)
+        }
+        Command::Reconcile(ReconcileCommand::Cluster(command)) => {
+            reconcile::run(&registry, command, &or_default(&command.cluster), context).await
+        }
+        Command::Toolbox(command) => toolbox::run(&registry, command, name, context).await,
     }
 }

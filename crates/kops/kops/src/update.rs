@@ -21,7 +21,9 @@ pub(crate) async fn run(
     context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let cluster = get::find_cluster(registry, name)?;
-    check_release(registry, name)?;
+    if !command.allow_kops_downgrade {
+        check_release(registry, name)?;
+    }
     check_flags(command, &cluster)?;
     if command.target == Target::Terraform {
         return terraform::run(registry, command, &cluster, context);

@@ -168,7 +168,9 @@ impl Parser<'_> {
         let token = self.take_non_space();
         let kind = match token.kind {
             Kind::Identifier => {
-                if !funcs::is_builtin(&token.text) && !self.functions.contains_key(&token.text) {
+                let name = token.text.as_str();
+                let is_include = self.includes && name == funcs::INCLUDE;
+                if !funcs::is_builtin(name) && !self.functions.contains_key(name) && !is_include {
                     return self.error(format_args!(
                         "function {} not defined",
                         crate::format::quote(&token.text)

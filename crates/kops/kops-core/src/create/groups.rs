@@ -209,8 +209,7 @@ pub(crate) fn complete_machines(
     channel: &Channel,
     world: &World,
 ) -> Result<(), Error> {
-    let architecture = world.machine_types.get(group.spec.text("machineType"));
-    let architecture = architecture.map_or("amd64", |machine| machine.architecture.as_str());
+    let architecture = world.architecture(group.spec.text("machineType"));
     if group.spec.text("image").is_empty() && !cluster.cloud().is_bare() {
         let version: Version = cluster.spec.text("kubernetesVersion").parse()?;
         let image = match image {

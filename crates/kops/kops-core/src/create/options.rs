@@ -121,6 +121,16 @@ pub struct Options {
     pub unsets: Vec<String>,
 }
 
+/// Returns the cloud that has a zone, by the form of the zone's name: `us-east-1a` is a zone of AWS.
+pub fn cloud_of_zone(zone: &str) -> Option<&'static str> {
+    let region = zone.strip_suffix(|c: char| c.is_ascii_lowercase())?;
+    let area = region.trim_end_matches(|c: char| c.is_ascii_digit()).strip_suffix('-')?;
+    let (country, rest) = area.split_once('-')?;
+    let is_word = |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase());
+    let is_aws = country.len() == 2 && is_word(country) && rest.split('-').all(is_word);
+    (is_aws && !region.ends_with('-')).then_some("aws")
+}
+
 impl Default for Options {
     fn default() -> Self {
         let text = String::new;
@@ -180,6 +190,32 @@ impl Default for Options {
             cloud_labels: text(),
             sets: Vec::new(),
             unsets: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tells_cloud_by_zone() {
+        for zone in ["us-east-1a", "ap-southeast-2c", "us-gov-west-1b", "us-test-1a"] {
+            assert_eq!(cloud_of_zone(zone), Some("aws"), "{zone}");
+        }
+        for zone in [
+            "us-central1-a",
+            "eastus-1",
+            "fsn1",
+            "NYC1",
+            "nova",
+            "",
+            "a",
+            "us-east-1",
+            "us--1a",
+            "us-east-a",
+        ] {
+            assert_eq!(cloud_of_zone(zone), None, "{zone}");
         }
     }
 }

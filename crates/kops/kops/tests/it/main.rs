@@ -1,4 +1,7 @@
+mod create_cluster;
 mod keypairs;
 mod moto;
 mod stored;
 mod terraform;
+mod toolbox;
+mod upgrade;

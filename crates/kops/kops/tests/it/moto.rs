@@ -295,6 +295,12 @@ fn manages_a_cluster_from_creation_to_deletion() {
     moto.settled();
     let shown = moto.kops(&["get", "instances", "--name", NAME]).unwrap();
     assert_eq!(shown.matches("UpToDate").count(), 3, "{shown}");
+    let dump = moto.kops(&["toolbox", "dump", NAME, "-ojson"]).unwrap();
+    let dump: Value = serde_json::from_str(&dump).unwrap();
+    let roles: Vec<_> =
+        dump["instances"].as_array().unwrap().iter().map(|one| &one["roles"][0]).collect();
+    assert_eq!(roles.iter().filter(|role| ***role == "node").count(), 2, "{roles:?}");
+    assert_eq!(roles.len(), 3, "{roles:?}");
     sizes_and_scripts(&moto);
     groups_come_and_go(&moto);
     let listed = moto.kops(&["delete", "cluster", NAME]).unwrap();
@@ -416,4 +422,31 @@ fn inventory(moto: &Moto) -> Vec<String> {
         }
     }
     left
+}
+
+#[test]
+fn asks_aws_for_facts_of_a_new_cluster() {
+    let Some(moto) = Moto::new() else { return };
+    moto.write(
+        "channel",
+        "spec:\n  images:\n  - {name: ami-1, providerID: aws, architectureID: amd64}\n",
+    );
+    let channel = moto.path("channel");
+    let create = |flags: &[&str]| {
+        let usual = ["create", "cluster", NAME, "--zones", "us-east-1a", "--channel", &channel];
+        moto.kops(
+            &[&usual[..], &["--kubernetes-version", "1.36.1", "--dry-run", "-ojson"], flags]
+                .concat(),
+        )
+    };
+    let shown = create(&["--dns", "public"]).unwrap_or_else(|e| panic!("{e}"));
+    let objects: Vec<Value> = serde_json::from_str(&shown).unwrap_or_else(|e| panic!("{e}"));
+    let types: Vec<_> = objects[1..].iter().map(|group| &group["spec"]["machineType"]).collect();
+    assert_eq!(types, ["t3.medium", "t3.medium"], "{shown}");
+    let error = create(&["--subnets", "subnet-9"]).expect_err("no such subnet");
+    assert!(error.contains("subnet-9"), "{error}");
+    let error = create(&["--network-id", "vpc-9"]).expect_err("no such network");
+    assert!(error.contains("vpc-9"), "{error}");
+    let list = moto.operations();
+    assert!(list.iter().all(|name| READS.iter().any(|read| name.starts_with(read))), "{list:?}");
 }

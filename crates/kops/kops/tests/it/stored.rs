@@ -44,7 +44,12 @@ impl TestStore {
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.dir.path().join("state").join(name).exists()
+        self.path(name).exists()
+    }
+
+    /// Returns the path of a name in the store.
+    pub(crate) fn path(&self, name: &str) -> std::path::PathBuf {
+        self.dir.path().join("state").join(name)
     }
 }
 

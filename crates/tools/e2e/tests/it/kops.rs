@@ -30,6 +30,7 @@ fn creates_repairs_rolls_and_deletes_a_cluster() {
 
     let none = kops.run(&["rolling-update", "cluster"]).ok();
     assert!(none.contains("No rolling-update required"), "{none}");
+    show_tools(&kops);
     let before = ["nodes-local-1", "control-plane-local-1"].map(|name| kops.machine_id(name));
     let roll = ["rolling-update", "cluster", "--force", "--instance-group-roles", "node"];
     let preview = kops.run(&roll).ok();
@@ -48,6 +49,25 @@ fn creates_repairs_rolls_and_deletes_a_cluster() {
     assert!(!kops.instances().exists() && !kops.state().join(&kops.name).exists());
     let links = kops.cluster.run("ip", &["-o", "link"]).ok();
     assert!(!links.contains("kops-"), "{links}");
+}
+
+/// Checks that the toolbox sees machines, Nodes, Pods and add-ons, and that a reconciliation changes nothing.
+fn show_tools(kops: &Kops) {
+    let logs = kops.cluster.directory.join("dump");
+    let directory = logs.display().to_string();
+    let dump = ["toolbox", "dump", "--k8s-resources", "-o", "json", "--dir", &directory];
+    let dump = kops.run(&dump).ok();
+    for part in ["nodes-local-1", "kube-apiserver-control-plane-local-1", "privateAddresses"] {
+        assert!(dump.contains(part), "{part}: {dump}");
+    }
+    assert!(logs.join("nodes-local-1/nodeup.log").exists(), "no log of the worker");
+    let addons = kops.run(&["toolbox", "addons", "list"]).ok();
+    assert!(addons.contains("kube-system") && addons.contains("bootstrap-channel"), "{addons}");
+    let before = kops.machine_id("control-plane-local-1");
+    let done = kops.run(&["reconcile", "cluster", "--yes"]).ok();
+    let end = done.split("Performing rolling-update for nodes").nth(1).unwrap_or_default();
+    assert!(end.contains("No rolling-update required"), "{done}");
+    assert_eq!(kops.machine_id("control-plane-local-1"), before);
 }
 
 /// Kills one of three control planes, and then deletes its volume too.

@@ -1,0 +1,74 @@
+//! Queries the facts that the creation of a cluster needs from AWS: existing networks, machine types and DNS zones.
+
+use aws::Client;
+use kops_api::Spec as _;
+use kops_core::{World, create::Options, default_machine_types};
+use serde_json::json;
+
+use crate::{
+    error::Error,
+    world::{machine_type, query_network, query_zones},
+};
+
+/// Adds the facts that are still missing for a new cluster.
+pub async fn query_creation(
+    options: &Options,
+    mut world: World,
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> Result<World, Error> {
+    let zone = options.zones.first().map(String::as_str).unwrap_or_default();
+    let mut letters = zone.chars();
+    letters.next_back();
+    let client = Client::open(letters.as_str(), environment)?;
+    add_network(&client, options, &mut world).await?;
+    add_machine_types(&client, options, &mut world).await?;
+    let is_published =
+        !options.dns_zone.is_empty() || !["", "none"].contains(&&*options.dns.to_lowercase());
+    if is_published && world.zones.is_empty() {
+        world.zones = query_zones(&client).await?;
+    }
+    Ok(world)
+}
+
+/// Adds the existing network that the options name, or that has the subnets that they name.
+async fn add_network(client: &Client, options: &Options, world: &mut World) -> Result<(), Error> {
+    let mut network = options.network_id.clone();
+    let subnets = &options.subnet_ids;
+    if network.is_empty() && !subnets.is_empty() {
+        let parameters = json!({"SubnetId": subnets});
+        let pages = client.pages("ec2", "DescribeSubnets", &parameters).await?;
+        let mut found = pages.iter().flat_map(|page| page.list("subnetSet"));
+        network = found.next().map(|subnet| subnet.text("vpcId").to_owned()).unwrap_or_default();
+    }
+    if !network.is_empty() && !world.networks.contains_key(&network) {
+        let found = query_network(client, &network).await?;
+        world.networks.insert(network, found);
+    }
+    Ok(())
+}
+
+/// Adds the machine types that the options name, and the default ones of the other roles.
+async fn add_machine_types(
+    client: &Client,
+    options: &Options,
+    world: &mut World,
+) -> Result<(), Error> {
+    let roles = ["ControlPlane", "Node", "Bastion"];
+    let mut names: Vec<&str> = roles.into_iter().flat_map(default_machine_types).copied().collect();
+    names.extend(options.control_plane_sizes.iter().chain(&options.node_sizes).map(String::as_str));
+    names.retain(|name| !world.machine_types.contains_key(*name));
+    // A filter, unlike a list of names, accepts types that the region lacks.
+    let filter = json!({"Filter": [{"Name": "instance-type", "Value": names}]});
+    let pages = client.pages("ec2", "DescribeInstanceTypes", &filter).await?;
+    for one in pages.iter().flat_map(|page| page.list("instanceTypeSet")) {
+        world.machine_types.insert(one.text("instanceType").to_owned(), machine_type(one));
+    }
+    for role in roles {
+        let exists = |name: &&&str| world.machine_types.contains_key(**name);
+        if let Some(name) = default_machine_types(role).iter().find(exists) {
+            let name = (*name).to_owned();
+            world.default_machine_types.entry(role.to_owned()).or_insert(name);
+        }
+    }
+    Ok(())
+}
