@@ -19,6 +19,7 @@ use crate::{
     flags::UpdateCluster,
     kubeconfig,
     plan::{PlanSummary, ResourceChange, print_outdated},
+    secret,
 };
 
 /// A plan for the store and for the fleet.
@@ -76,6 +77,7 @@ fn plan(
         )
         .into());
     }
+    secret::check_stored(registry, user)?;
     let (cluster, groups) = complete_objects(user, &user_groups)?;
     let users: Vec<_> = std::iter::once(user).chain(&user_groups).collect();
     check_objects(&users, &cluster, &groups)?;

@@ -1,4 +1,8 @@
+mod access;
+mod credentials;
+mod edits;
 mod keypairs;
 mod moto;
+mod shown;
 mod stored;
 mod terraform;
