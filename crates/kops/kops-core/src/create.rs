@@ -13,7 +13,10 @@ use kops_api::{CLOUD_LABEL, Kind, Object};
 use serde_json::{Value, json};
 
 pub(crate) use self::groups::complete_machines;
-pub use self::options::{Options, cloud_of_zone};
+pub use self::{
+    groups::{NewGroup, create_group},
+    options::{Options, cloud_of_zone},
+};
 use crate::{
     assign::assign,
     channel::Channel,

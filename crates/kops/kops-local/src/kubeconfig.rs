@@ -26,7 +26,7 @@ const MASTERS: &str = "system:masters";
 const COMMAND_PERIOD: Duration = Duration::from_secs(3600);
 
 /// Returns the URL of the API: that of the balancer, if several machines serve it.
-fn server_url(registry: &Registry, cluster: &str) -> Result<String, Error> {
+pub fn server_url(registry: &Registry, cluster: &str) -> Result<String, Error> {
     let spec = fleet(registry, cluster).spec()?.unwrap_or_default();
     let addresses = api_addresses(&spec);
     let address = match &addresses[..] {

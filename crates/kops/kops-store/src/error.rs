@@ -39,6 +39,8 @@ pub enum Error {
     PrimaryDistrusted,
     #[error("keypair {id}: {problem}")]
     Keypair { id: String, problem: &'static str },
+    #[error("{what} {problem}")]
+    SshKey { what: String, problem: &'static str },
     #[error("the private key of keyset {keyset} is missing")]
     MissingKey { keyset: String },
     #[error("cluster spec was not found - is this a new cluster?")]

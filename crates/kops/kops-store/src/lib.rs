@@ -1,4 +1,5 @@
-//! A cluster's objects in the state store, in upstream's layout: specs, keysets, channels and etcd's backups.
+//! A cluster's objects in the state store, in upstream's layout: specs, keysets, secrets, SSH keys, channels and etcd's
+//! backups.
 //!
 //! [`vfs`] stores bytes by name. This crate defines the names, and reads and changes the objects. `kops-core` decides
 //! their content. Read [`Registry`] first.
@@ -7,7 +8,8 @@
 //! - A write fails if the object has changed since it was read.
 //! - A command that changes a cluster's resources holds its lock.
 //! - Only objects that kOps wrote are deleted from a cluster's directory.
-//! - Private keys are in objects of the directory `pki/private`, which their owner alone may read.
+//! - Private keys and secrets are in the directories `pki/private` and `secrets`, whose objects their owner alone may
+//!   read.
 
 mod backups;
 mod change;
@@ -17,6 +19,8 @@ mod keyset;
 mod layout;
 mod objects;
 mod registry;
+mod secrets;
+mod ssh_keys;
 mod version;
 mod yaml;
 
@@ -28,5 +32,7 @@ pub use keyset::{Keyset, KeysetChange};
 pub use layout::{ETCD, IDENTITY_CA, issued_keyset, private_keyset};
 pub use objects::{ClusterObjects, StoredGroups, StoredObject};
 pub use registry::Registry;
+pub use secrets::Secrets;
+pub use ssh_keys::SshKey;
 pub use version::KOPS_VERSION;
 pub use yaml::parse_yaml;

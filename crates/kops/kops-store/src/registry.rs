@@ -79,6 +79,16 @@ impl Registry {
         self.read(&path(Kind::Cluster, name, name), Kind::Cluster, name)
     }
 
+    /// Returns the complete specification of a cluster, which the last update has stored.
+    pub fn complete_cluster(&self, name: &str) -> Result<Object, Error> {
+        let path = format!("{name}/cluster-completed.spec");
+        let found = self.read(&path, Kind::Cluster, name)?;
+        found.map(|(object, _)| object).ok_or_else(|| {
+            let problem = "was never updated; run kops update cluster --yes";
+            Error::object("cluster", name, problem)
+        })
+    }
+
     /// Returns an instance group and its version.
     pub fn group(&self, cluster: &str, name: &str) -> Result<Option<(Object, Version)>, Error> {
         self.read(&path(Kind::InstanceGroup, cluster, name), Kind::InstanceGroup, name)

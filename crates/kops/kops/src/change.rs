@@ -1,6 +1,6 @@
-//! Runs `kops create -f`, `replace`, `edit` and `delete`.
+//! Runs `kops create -f`, `replace` and `delete`, and stores edited objects.
 
-use std::{io::Read as _, time::SystemTime};
+use std::time::SystemTime;
 
 use api_meta::Timestamp;
 use kops_api::{
@@ -8,23 +8,40 @@ use kops_api::{
 };
 use kops_core::{CloudName, Cluster as _};
 use kops_local::{check_fields, fleet};
-use kops_store::Registry;
-use vfs::Precondition;
+use kops_store::{Registry, SshKey};
+use vfs::{Precondition, Version};
 
 use crate::{
     aws,
     environment::CommandEnvironment,
     error::Error,
-    flags::{Create, Delete, Edit, Replace},
-    instance_list,
+    flags::{Create, Delete, Replace},
+    input::read_text,
+    instance_list, ssh_key,
 };
 
 /// The label of a group that names its cluster.
-const CLUSTER_LABEL: &str = "kops.k8s.io/cluster";
-/// The largest file of objects, in bytes.
-const LARGEST: u64 = 16 << 20;
+pub(crate) const CLUSTER_LABEL: &str = "kops.k8s.io/cluster";
 
-/// An object to write after all objects have been validated.
+/// The objects to write after all objects have been validated.
+struct PlannedFiles {
+    writes: Vec<PlannedWrite>,
+    keys: Vec<PlannedKey>,
+}
+
+/// An SSH public key to store.
+struct PlannedKey {
+    cluster: String,
+    key: SshKey,
+}
+
+impl PlannedKey {
+    fn store(&self, registry: &Registry) -> Result<(), Error> {
+        Ok(registry.add_ssh_key(&self.cluster, &self.key, self.key.line.as_bytes())?)
+    }
+}
+
+/// An object to write.
 struct PlannedWrite {
     cluster: String,
     object: Object,
@@ -43,10 +60,14 @@ pub(crate) fn create(
     let rules = WriteRules { registry, now: context.now, refuses: &refuse_existing };
     let planned = rules.plan_files(&args.filename)?;
     writeln!(context.out)?;
-    for write in &planned {
+    for write in &planned.writes {
         registry.write(&write.cluster, &write.object, &write.since)?;
         let kind = write.object.kind.name().to_ascii_lowercase();
         writeln!(context.out, "Created {kind}/{}", write.object.name())?;
+    }
+    for key in &planned.keys {
+        key.store(registry)?;
+        writeln!(context.out, "Added ssh credential")?;
     }
     Ok(())
 }
@@ -61,10 +82,10 @@ pub(crate) fn replace(
     };
     let rules = WriteRules { registry, now: context.now, refuses: &refuses };
     let planned = rules.plan_files(&args.filename)?;
-    for write in &planned {
+    for write in &planned.writes {
         registry.write(&write.cluster, &write.object, &write.since)?;
     }
-    Ok(())
+    planned.keys.iter().try_for_each(|key| key.store(registry))
 }
 
 /// The rules for the objects of one command.
@@ -81,26 +102,45 @@ fn refuse_existing(exists: bool) -> Option<&'static str> {
 
 impl WriteRules<'_> {
     /// Reads and validates all objects of all files.
-    fn plan_files(&self, files: &[String]) -> Result<Vec<PlannedWrite>, Error> {
-        let mut planned: Vec<PlannedWrite> = Vec::new();
+    fn plan_files(&self, files: &[String]) -> Result<PlannedFiles, Error> {
+        let (mut writes, mut keys) = (Vec::new(), Vec::new());
         for file in files {
             for document in documents(&read_text(file)?) {
                 let object = Object::read(file, document.as_bytes())?;
                 let cluster = match object.kind {
                     Kind::Cluster => object.name().to_owned(),
                     Kind::InstanceGroup => cluster_label(&object)?,
+                    Kind::SshCredential => {
+                        let cluster = cluster_label(&object)?;
+                        let parent = self.parent(&writes, &cluster)?;
+                        let line = object.spec.text("publicKey").as_bytes();
+                        let key = ssh_key::parse(&parent, file, line)?;
+                        keys.push(PlannedKey { cluster, key });
+                        continue;
+                    }
                     kind => {
                         return Err(Error::Kind { file: file.clone(), kind: kind.name() });
                     }
                 };
-                let write = self.plan_object(&planned, cluster, object)?;
-                planned.push(write);
+                let write = self.plan_object(&writes, cluster, object)?;
+                writes.push(write);
             }
         }
-        if planned.is_empty() {
+        if writes.is_empty() && keys.is_empty() {
             return Err(Error::NoObjects { files: files.join(", ") });
         }
-        Ok(planned)
+        Ok(PlannedFiles { writes, keys })
+    }
+
+    /// Returns the cluster of an object: a planned or a stored one.
+    fn parent(&self, planned: &[PlannedWrite], cluster: &str) -> Result<Object, Error> {
+        let same = |p: &&PlannedWrite| p.cluster == cluster && p.object.kind == Kind::Cluster;
+        let parent = match planned.iter().find(same) {
+            Some(planned) => Some(planned.object.clone()),
+            None => self.registry.cluster(cluster)?.map(|(object, _)| object),
+        };
+        let missing = || kops_store::Error::object("cluster", cluster, "not found");
+        Ok(parent.ok_or_else(missing)?)
     }
 
     /// Validates an object together with the stored ones and those planned before.
@@ -115,14 +155,7 @@ impl WriteRules<'_> {
         let (problems, cloud) = match object.kind {
             Kind::Cluster => (validate_cluster(&object, false), object.cloud()),
             _ => {
-                let same =
-                    |p: &&PlannedWrite| p.cluster == cluster && p.object.kind == Kind::Cluster;
-                let parent = match planned.iter().find(same) {
-                    Some(planned) => Some(planned.object.clone()),
-                    None => registry.cluster(&cluster)?.map(|(object, _)| object),
-                };
-                let parent = parent
-                    .ok_or_else(|| kops_store::Error::object("cluster", &cluster, "not found"))?;
+                let parent = self.parent(planned, &cluster)?;
                 (validate_group(&object, Some(&parent)), parent.cloud())
             }
         };
@@ -172,26 +205,42 @@ impl WriteRules<'_> {
     }
 }
 
-fn cluster_label(group: &Object) -> Result<String, Error> {
-    let labels = group.metadata.get("labels");
+/// Returns the cluster that a label of an object names.
+pub(crate) fn cluster_label(object: &Object) -> Result<String, Error> {
+    let labels = object.metadata.get("labels");
     let cluster = labels.and_then(|l| l.get(CLUSTER_LABEL)).and_then(|name| name.as_str());
-    cluster
-        .map(str::to_owned)
-        .ok_or_else(|| Error::ClusterLabel { label: CLUSTER_LABEL, group: group.name().to_owned() })
+    cluster.map(str::to_owned).ok_or_else(|| Error::ClusterLabel {
+        label: CLUSTER_LABEL,
+        kind: object.kind.name(),
+        name: object.name().to_owned(),
+    })
 }
 
-pub(crate) fn read_text(file: &str) -> Result<String, Error> {
-    let failed = || kops_store::Error::file("reading", file);
-    let source: Box<dyn std::io::Read> = match file {
-        "-" => Box::new(std::io::stdin()),
-        file => Box::new(std::fs::File::open(file).map_err(failed())?),
-    };
-    let mut text = String::new();
-    source.take(LARGEST + 1).read_to_string(&mut text).map_err(failed())?;
-    if text.len() as u64 > LARGEST {
-        return Err(Error::Size { file: file.to_owned(), limit: LARGEST });
-    }
-    Ok(text)
+/// Stores a new instance group of a stored cluster.
+pub(crate) fn store_group(
+    registry: &Registry,
+    cluster: &str,
+    group: Object,
+    now: SystemTime,
+) -> Result<(), Error> {
+    let rules = WriteRules { registry, now, refuses: &refuse_existing };
+    let write = rules.plan_object(&[], cluster.to_owned(), group)?;
+    Ok(registry.write(&write.cluster, &write.object, &write.since)?)
+}
+
+/// Replaces a stored object by an edited one. The write fails if the object has changed since `shown`.
+pub(crate) fn store_edited(
+    registry: &Registry,
+    cluster: &str,
+    edited: Object,
+    shown: Version,
+    now: SystemTime,
+) -> Result<(), Error> {
+    let rules = WriteRules { registry, now, refuses: &|_| None };
+    let mut write = rules.plan_object(&[], cluster.to_owned(), edited)?;
+    // Compare with the version shown to the user, so that concurrent changes are not lost.
+    write.since = Precondition::Read(shown);
+    Ok(registry.write(&write.cluster, &write.object, &write.since)?)
 }
 
 /// Stores new objects of a cluster, built from flags. If one is invalid, nothing is stored.
@@ -239,60 +288,6 @@ pub(crate) fn store_replacements(
         registry.write(&write.cluster, &write.object, &write.since)?;
     }
     Ok(())
-}
-
-/// Opens an object in the user's editor, and stores the result.
-pub(crate) fn edit(
-    registry: &Registry,
-    command: &Edit,
-    name: &str,
-    context: &mut CommandEnvironment<'_>,
-) -> Result<(), Error> {
-    let (cluster, found) = match command {
-        Edit::Cluster { cluster } => {
-            let name = cluster.as_deref().unwrap_or(name);
-            (name, registry.cluster(name)?)
-        }
-        Edit::Group { group } => (name, registry.group(name, group)?),
-    };
-    if cluster.is_empty() {
-        return Err(Error::Flag { flag: "--name", problem: "is required" });
-    }
-    let Some((object, version)) = found else {
-        return Err(kops_store::Error::object("object", cluster, "was not found").into());
-    };
-    let text = object.to_yaml(kops_api::VersionName::V1alpha2);
-    let directory = std::env::temp_dir().display().to_string();
-    let file = tempfile::Builder::new().suffix(".yaml").tempfile();
-    let file = file.map_err(kops_store::Error::file("creating a file in", &directory))?;
-    let path = file.path().display().to_string();
-    std::fs::write(file.path(), &text).map_err(kops_store::Error::file("writing", &path))?;
-    let editor = ["KUBE_EDITOR", "VISUAL", "EDITOR"].into_iter().find_map(context.environment);
-    let editor = editor.unwrap_or_else(|| "vi".to_owned());
-    // The editor's variable may contain flags.
-    let status = std::process::Command::new("sh")
-        .args(["-c", &format!("{editor} \"$0\"")])
-        .arg(file.path())
-        .status()
-        .map_err(kops_store::Error::file("starting the editor", &editor))?;
-    if !status.success() {
-        return Err(Error::Editor { editor, status });
-    }
-    let changed = read_text(&path)?;
-    if changed == text {
-        writeln!(context.out, "Edit cancelled: no changes made.")?;
-        return Ok(());
-    }
-    let changed = Object::read(&path, changed.as_bytes())?;
-    if changed.kind != object.kind || changed.name() != object.name() {
-        let title = |object: &Object| format!("{} {:?}", object.kind.name(), object.name());
-        return Err(Error::Renamed { edited: title(&changed), stored: title(&object) });
-    }
-    let rules = WriteRules { registry, now: context.now, refuses: &|_| None };
-    let mut write = rules.plan_object(&[], cluster.to_owned(), changed)?;
-    // Compare with the version shown to the user, so that concurrent changes are not lost.
-    write.since = Precondition::Read(version);
-    Ok(registry.write(&write.cluster, &write.object, &write.since)?)
 }
 
 pub(crate) async fn delete(

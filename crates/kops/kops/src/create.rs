@@ -17,6 +17,7 @@ use crate::{
     environment::CommandEnvironment,
     error::Error,
     flags::{CloudFlag, CreateCluster, Target, UpdateCluster},
+    input::read_text,
     update,
 };
 
@@ -150,7 +151,7 @@ struct SshKey {
 /// Reads the SSH key that the flags name.
 fn read_ssh_key(command: &CreateCluster, cluster: &str) -> Result<Option<SshKey>, Error> {
     let Some(file) = &command.machines.ssh_public_key else { return Ok(None) };
-    let content = change::read_text(file)?;
+    let content = read_text(file)?;
     let fingerprint = fingerprint(&content)?.replace(':', "");
     Ok(Some(SshKey { path: format!("{cluster}/pki/ssh/public/admin/{fingerprint}"), content }))
 }

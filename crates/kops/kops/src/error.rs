@@ -33,6 +33,62 @@ pub enum Error {
     Output(#[from] std::io::Error),
     #[error("{flag} {problem}")]
     Flag { flag: &'static str, problem: &'static str },
+    #[error("cannot use both {first} and {second}")]
+    FlagPair { first: &'static str, second: &'static str },
+    #[error("cannot specify cluster via --name and positional argument")]
+    TwoNames,
+    #[error("could not find user {0:?}")]
+    MissingUser(String),
+    #[error(
+        "the load balancer of cluster {0:?} is not looked up yet: give its address with --api-server, or use \
+         --internal"
+    )]
+    LoadBalancer(String),
+    #[error("unknown output format: {0:?}")]
+    OutputFormat(String),
+    #[error("{0} output format is not (currently) supported for secrets")]
+    SecretOutput(String),
+    #[error("unknown secret type {0:?}")]
+    SecretType(String),
+    #[error("use '{0}' instead")]
+    UseInstead(&'static str),
+    #[error("unable to parse {syntax} {file}: it is not one object")]
+    SecretSyntax { syntax: &'static str, file: String },
+    #[error(
+        "failed to create the {0} secret as it already exists. Pass the `--force` flag to replace an existing secret"
+    )]
+    SecretExists(&'static str),
+    #[error(
+        "secret {0:?}: machines of cloud local do not use it yet; if it is stored, delete it with kops delete secret"
+    )]
+    LocalSecret(String),
+    #[error("unhandled field: {0:?}")]
+    UnhandledField(String),
+    #[error("unhandled kind {kind:?} in {file}")]
+    UnhandledKind { file: String, kind: &'static str },
+    #[error("unknown role {0:?}")]
+    UnknownRole(String),
+    #[error("must set output flag; yaml or json")]
+    MissingOutput,
+    #[error(
+        "--name is of cloud {0}: machine types and images are not looked up here; store a manifest of the instance \
+         group with kops create -f"
+    )]
+    GroupCloud(&'static str),
+    #[error("could not find instance {0}")]
+    MissingInstance(String),
+    #[error(
+        "error finding node name for instance: {0}; it is not a member of the cluster. Use --cloudonly to do a \
+         deletion without confirming progress with the k8s API"
+    )]
+    MissingNode(String),
+    #[error("--copy: copying assets is not supported; copy the shown images and files yourself")]
+    CopyAssets,
+    #[error(
+        "cluster {0:?} has spec.assets: the original locations of its assets are not known here; use upstream's kops \
+         get assets"
+    )]
+    MovedAssets(String),
     #[error("{flag} is for --target={target}")]
     TargetFlag { flag: &'static str, target: Target },
     #[error("cannot specify {flag} with \"all\"")]
@@ -73,8 +129,8 @@ pub enum Error {
     Kind { file: String, kind: &'static str },
     #[error("{file}: it is larger than {limit} bytes")]
     Size { file: String, limit: u64 },
-    #[error("must specify {label:?} label with cluster name on instanceGroup {group:?}")]
-    ClusterLabel { label: &'static str, group: String },
+    #[error("must specify {label:?} label with cluster name on {kind} {name:?}")]
+    ClusterLabel { label: &'static str, kind: &'static str, name: String },
     #[error("the editor {editor:?} ended with {status}")]
     Editor { editor: String, status: std::process::ExitStatus },
     #[error("the edited object is {edited}, not {stored}: objects cannot be renamed")]

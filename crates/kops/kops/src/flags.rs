@@ -1,6 +1,11 @@
 //! Upstream's commands and flags.
 
+mod access;
+mod connection;
 mod create_cluster;
+mod get;
+mod instance;
+mod stored;
 mod target;
 mod toolbox;
 mod upgrade;
@@ -9,7 +14,14 @@ use clap::Subcommand;
 
 pub use self::target::Target;
 pub(crate) use self::{
+    access::{
+        Completion, Descriptions, Export, ExportKubeconfig, Helpers, KubectlAuth, ShowVersion,
+    },
+    connection::Connection,
     create_cluster::{CloudFlag, CreateCluster},
+    get::{Get, GetTarget},
+    instance::DeleteInstance,
+    stored::{CreateGroup, CreateSecret, CreateSshKey, Edit, FieldChanges, SecretFile},
     toolbox::{AddonsCommand, DumpFlags, SelectorFlags, TemplateFlags, Toolbox},
     upgrade::{ReconcileCluster, ReconcileCommand, UpgradeCluster, UpgradeCommand},
 };
@@ -36,7 +48,7 @@ pub struct Args {
 pub enum Command {
     /// Stores new objects, from files or flags
     Create(Create),
-    /// Edits a stored object in an editor
+    /// Edits a stored object, in an editor or by flags
     #[command(subcommand)]
     Edit(Edit),
     /// Applies the stored objects to a cluster
@@ -52,13 +64,11 @@ pub enum Command {
     #[command(subcommand)]
     Export(Export),
     /// Shows stored objects
-    #[command(subcommand)]
     Get(Get),
     /// Replaces stored objects
     Replace(Replace),
-    /// Deletes stored objects
-    #[command(subcommand)]
-    Delete(Delete),
+    /// Deletes stored objects and machines
+    Delete(DeleteArgs),
     /// Makes a keypair the primary, which signs
     #[command(subcommand)]
     Promote(KeypairCommand),
@@ -77,6 +87,14 @@ pub enum Command {
     /// Renders templates, shows clusters, and applies add-ons
     #[command(subcommand)]
     Toolbox(Toolbox),
+    /// Shows the version of kOps
+    Version(ShowVersion),
+    /// Writes the completion script for a shell
+    #[command(subcommand)]
+    Completion(Completion),
+    /// Helps other programs
+    #[command(subcommand, hide = true)]
+    Helpers(Helpers),
 }
 
 /// The flags of `create -f`.
@@ -96,16 +114,15 @@ pub(crate) enum CreateTarget {
     Cluster(Box<CreateCluster>),
     /// Adds a certificate authority and its private key to a keyset
     Keypair(CreateKeypair),
-}
-
-/// The subcommands of `edit`.
-#[derive(Debug, Subcommand)]
-pub enum Edit {
-    /// Edits a cluster
-    Cluster { cluster: Option<String> },
-    /// Edits an instance group
+    /// Stores an instance group
     #[command(name = "instancegroup", aliases = ["instancegroups", "ig"])]
-    Group { group: String },
+    Group(CreateGroup),
+    /// Stores a secret
+    #[command(subcommand)]
+    Secret(CreateSecret),
+    /// Stores the SSH public key of a cluster's machines
+    #[command(name = "sshpublickey")]
+    SshKey(CreateSshKey),
 }
 
 /// The subcommands of `update`.
@@ -214,7 +231,6 @@ pub struct RollCluster {
     pub(crate) node_interval: api_config::GoDuration,
 }
 
-#[cfg(test)]
 impl Default for RollCluster {
     /// Returns the defaults of all flags.
     fn default() -> Self {
@@ -248,26 +264,6 @@ pub struct ValidateCluster {
     pub(crate) output: String,
 }
 
-/// The subcommands of `export`.
-#[derive(Debug, Subcommand)]
-pub enum Export {
-    /// Adds a cluster's context to a kubeconfig
-    #[command(alias = "kubecfg")]
-    Kubeconfig(ExportKubeconfig),
-}
-
-/// The flags of `export kubeconfig`.
-#[derive(clap::Args, Debug)]
-pub struct ExportKubeconfig {
-    pub(crate) cluster: Option<String>,
-    /// The file [default: kubectl's own]
-    #[arg(long)]
-    pub(crate) kubeconfig: Option<std::path::PathBuf>,
-    /// Include a new administrator's certificate with this lifetime [default: 18h]
-    #[arg(long, num_args = 0..=1, default_missing_value = "18h")]
-    pub(crate) admin: Option<api_config::GoDuration>,
-}
-
 /// The flags of `replace -f`.
 #[derive(clap::Args, Debug)]
 pub struct Replace {
@@ -277,35 +273,6 @@ pub struct Replace {
     /// Also create objects that do not exist
     #[arg(long)]
     pub(crate) force: bool,
-}
-
-/// The subcommands of `get`.
-#[derive(Debug, Subcommand)]
-pub enum Get {
-    /// Shows clusters
-    #[command(alias = "cluster")]
-    Clusters(Show),
-    /// Shows a cluster's instance groups
-    #[command(name = "instancegroups", aliases = ["instancegroup", "ig"])]
-    Groups(Show),
-    /// Shows a cluster and its instance groups
-    All(Show),
-    /// Shows a cluster's machines
-    #[command(alias = "instance")]
-    Instances(Show),
-    /// Shows a cluster's keypairs
-    #[command(alias = "keypair")]
-    Keypairs(ShowKeypairs),
-}
-
-/// The flags of `get keypairs`.
-#[derive(clap::Args, Debug)]
-pub struct ShowKeypairs {
-    #[command(flatten)]
-    pub(crate) show: Show,
-    /// Include distrusted keypairs
-    #[arg(long)]
-    pub(crate) distrusted: bool,
 }
 
 /// The flags of `create keypair`.
@@ -340,17 +307,36 @@ pub struct KeypairNames {
     pub(crate) ids: Vec<String>,
 }
 
-/// The selected objects, and the output format.
+/// The flags of `delete -f`.
 #[derive(clap::Args, Debug)]
-pub struct Show {
-    pub(crate) names: Vec<String>,
-    #[arg(short, long, default_value = "table", value_parser = ["table", "yaml", "json"])]
-    pub(crate) output: String,
+#[command(args_conflicts_with_subcommands = true)]
+pub struct DeleteArgs {
+    /// Files with objects to delete; - is the standard input
+    #[arg(short, long, value_delimiter = ',')]
+    pub(crate) filename: Vec<String>,
+    /// Confirm the deletion
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    #[command(subcommand)]
+    pub(crate) target: Option<DeleteTarget>,
 }
 
-/// The subcommands of `delete`.
 #[derive(Debug, Subcommand)]
-pub enum Delete {
+pub(crate) enum DeleteTarget {
+    #[command(flatten)]
+    Stored(Delete),
+    /// Drains a machine of a cluster, and ends it; its instance group makes another one
+    Instance(Box<DeleteInstance>),
+    /// Deletes a secret
+    Secret { secret: String },
+    /// Deletes the SSH public keys of a cluster's machines
+    #[command(name = "sshpublickey")]
+    SshKey { cluster: Option<String> },
+}
+
+/// The subcommands of `delete` for clusters and instance groups.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Delete {
     /// Terminates a cluster's machines, and deletes the cluster from the state store
     Cluster {
         cluster: Option<String>,

@@ -1,73 +1,110 @@
-//! Runs `kops get`.
+//! Runs `kops get clusters|instancegroups|all`.
 
 use std::{collections::BTreeSet, io::Write};
 
-use kops_api::{Object, Spec as _, VersionName};
+use kops_api::{Object, Spec as _, VersionName, documents};
 use kops_core::Cluster as _;
-use kops_store::Registry;
+use kops_store::{Registry, parse_yaml};
+use serde_json::Value;
 
-use crate::{
-    error::Error,
-    flags::{Get, Show},
-    table,
-};
+use crate::{error::Error, table};
 
-pub(crate) fn run(
-    registry: &Registry,
-    command: &Get,
-    name: &str,
-    out: &mut dyn Write,
-) -> Result<(), Error> {
-    match command {
-        Get::Clusters(show) => get_clusters(registry, show, name, out),
-        Get::Instances(_) | Get::Keypairs(_) => Ok(()),
-        Get::Groups(show) => {
-            let cluster = find_cluster(registry, name)?;
-            let all = registry.groups(cluster.name())?;
-            let groups = select(all, &show.names, "instancegroup")?;
-            if groups.is_empty() {
-                return Err(Error::NoneFound("InstanceGroup objects"));
-            }
-            match show.output.as_str() {
-                "table" => print_group_table(&cluster, &groups, out),
-                output => print_documents(&groups, output, out),
-            }
-        }
-        Get::All(show) => {
-            let name = show.names.first().map_or(name, String::as_str);
-            let cluster = find_cluster(registry, name)?;
-            let groups = registry.groups(cluster.name())?;
-            if show.output != "table" {
-                let all: Vec<_> = std::iter::once(cluster).chain(groups).collect();
-                return print_documents(&all, &show.output, out);
-            }
-            writeln!(out, "Cluster")?;
-            print_cluster_table(std::slice::from_ref(&cluster), out)?;
-            writeln!(out, "\nInstance Groups")?;
-            print_group_table(&cluster, &groups, out)
-        }
-    }
+/// Upstream's warning before complete specifications.
+const FULL_WARNING: &str = "
+//
+//   WARNING: Do not use a '--full' cluster specification to define a Kubernetes installation.
+//   You may experience unexpected behavior and other bugs.  Use only the required elements
+//   and any modifications that you require.
+//
+//   Use the following command to retrieve only the required elements:
+//   $ kops get cluster -o yaml
+//
+
+";
+
+/// The selection of `get clusters`.
+pub(crate) struct ClusterSelection<'a> {
+    /// The wanted names; empty for all.
+    pub(crate) names: &'a [String],
+    /// `true` for complete specifications.
+    pub(crate) full: bool,
+    pub(crate) output: &'a str,
 }
 
-fn get_clusters(
+pub(crate) fn get_clusters(
     registry: &Registry,
-    show: &Show,
-    name: &str,
+    wanted: &ClusterSelection<'_>,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
-    let names = match (show.names.is_empty(), name) {
-        (true, "") => Vec::new(),
-        (true, name) => vec![name.to_owned()],
-        (false, _) => show.names.clone(),
-    };
-    let clusters = select(registry.clusters()?, &names, "cluster")?;
+    let mut clusters = select(registry.clusters()?, wanted.names, "cluster")?;
     if clusters.is_empty() {
         return Err(Error::NoneFound("clusters"));
     }
-    match show.output.as_str() {
-        "table" => print_cluster_table(&clusters, out),
-        output => print_documents(&clusters, output, out),
+    if wanted.full {
+        let complete = clusters.iter().map(|cluster| registry.complete_cluster(cluster.name()));
+        clusters = complete.collect::<Result<_, _>>()?;
+        write!(out, "{FULL_WARNING}")?;
     }
+    match wanted.output {
+        "table" => print_cluster_table(&clusters, out),
+        // A cluster that is selected by its name is no list.
+        output => print_documents(&clusters, output, wanted.names.len() == 1, out),
+    }
+}
+
+pub(crate) fn get_groups(
+    registry: &Registry,
+    names: &[String],
+    output: &str,
+    name: &str,
+    out: &mut dyn Write,
+) -> Result<(), Error> {
+    let cluster = find_cluster(registry, name)?;
+    let groups = select(registry.groups(cluster.name())?, names, "instancegroup")?;
+    if groups.is_empty() {
+        return Err(Error::NoneFound("InstanceGroup objects"));
+    }
+    match output {
+        "table" => print_group_table(&cluster, &groups, out),
+        output => print_documents(&groups, output, groups.len() == 1, out),
+    }
+}
+
+/// Prints a cluster, its groups and the user's additional objects.
+pub(crate) fn get_all(
+    registry: &Registry,
+    output: &str,
+    name: &str,
+    out: &mut dyn Write,
+) -> Result<(), Error> {
+    let cluster = find_cluster(registry, name)?;
+    let groups = registry.groups(name)?;
+    let more = additional_objects(registry, name)?;
+    if output != "table" {
+        let stored = std::iter::once(&cluster).chain(&groups);
+        let mut all: Vec<_> = stored.map(|one| one.to_tree(VersionName::V1alpha2)).collect();
+        all.extend(more);
+        return print_trees(&all, output, false, out);
+    }
+    writeln!(out, "Cluster")?;
+    print_cluster_table(std::slice::from_ref(&cluster), out)?;
+    writeln!(out, "\nInstance Groups")?;
+    print_group_table(&cluster, &groups, out)?;
+    if more.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nAddon Objects")?;
+    let row = |one: &Value| ["metadata.name", "kind", "spec.version"].map(|p| one.text(p).into());
+    table::print(out, ["NAME", "KIND", "VERSION"], more.iter().map(row).collect())
+}
+
+/// Returns the user's objects that are stored with a cluster.
+fn additional_objects(registry: &Registry, cluster: &str) -> Result<Vec<Value>, Error> {
+    let path = format!("{cluster}/clusteraddons/default");
+    let Some((content, _)) = registry.read_object(&path)? else { return Ok(Vec::new()) };
+    let text = String::from_utf8_lossy(&content).into_owned();
+    let parsed = documents(&text).into_iter().map(|text| parse_yaml(&path, text.as_bytes()));
+    Ok(parsed.collect::<Result<_, _>>()?)
 }
 
 /// Returns the named cluster, which must exist.
@@ -93,17 +130,30 @@ fn select(all: Vec<Object>, names: &[String], kind: &'static str) -> Result<Vec<
     names.iter().map(find).collect()
 }
 
-fn print_documents(objects: &[Object], output: &str, out: &mut dyn Write) -> Result<(), Error> {
-    let version = VersionName::V1alpha2;
-    if output == "yaml" {
-        let all: Vec<_> = objects.iter().map(|object| object.to_yaml(version)).collect();
-        write!(out, "{}", all.join("\n---\n\n"))?;
-        return Ok(());
-    }
-    let all: Vec<_> = objects.iter().map(|object| object.to_tree(version).to_string()).collect();
-    match &all[..] {
-        [one] => writeln!(out, "{one}")?,
-        all => writeln!(out, "[{}]", all.join(","))?,
+/// Prints objects as YAML documents, or as JSON: a list unless `single`.
+pub(crate) fn print_documents(
+    objects: &[Object],
+    output: &str,
+    single: bool,
+    out: &mut dyn Write,
+) -> Result<(), Error> {
+    let trees = objects.iter().map(|object| object.to_tree(VersionName::V1alpha2));
+    print_trees(&trees.collect::<Vec<_>>(), output, single, out)
+}
+
+fn print_trees(
+    trees: &[Value],
+    output: &str,
+    single: bool,
+    out: &mut dyn Write,
+) -> Result<(), Error> {
+    match (output, trees) {
+        ("yaml", trees) => {
+            let all: Vec<_> = trees.iter().map(kops_api::yaml::to_string).collect();
+            write!(out, "{}", all.join("\n---\n\n"))?;
+        }
+        (_, [one]) if single => writeln!(out, "{one}")?,
+        (_, trees) => writeln!(out, "{}", Value::from(trees))?,
     }
     Ok(())
 }

@@ -5,11 +5,14 @@ use std::{collections::BTreeSet, io::Write};
 use client::{ListOptions, Resource};
 use instances::Fleet;
 use kops_api::Spec as _;
-use kops_local::{MachineProblem, fleet, machine_problems, open_client};
+use kops_local::{MachineProblem, check_cloud, fleet, machine_problems};
 use kops_store::Registry;
 use serde_json::{Value, json};
 
-use crate::{error::Error, flags::Show, get, table};
+use crate::{
+    connect::open_client, environment::CommandEnvironment, error::Error, flags::Connection, get,
+    table,
+};
 
 /// Prints the machines that a deletion would terminate.
 pub(crate) fn describe(fleet: &Fleet, out: &mut dyn Write) -> Result<(), Error> {
@@ -20,18 +23,25 @@ pub(crate) fn describe(fleet: &Fleet, out: &mut dyn Write) -> Result<(), Error> 
     table::print(out, ["TYPE", "NAME", "ID"], rows.collect())
 }
 
+/// The selection of `get instances`.
+pub(crate) struct InstanceSelection<'a> {
+    pub(crate) connection: &'a Connection,
+    pub(crate) output: &'a str,
+}
+
 /// Runs `kops get instances`.
 pub(crate) async fn run(
     registry: &Registry,
-    show: &Show,
+    wanted: &InstanceSelection<'_>,
     name: &str,
-    out: &mut dyn Write,
+    context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let cluster = get::find_cluster(registry, name)?;
+    check_cloud(&cluster)?;
     let fleet = fleet(registry, name);
     let spec = fleet.spec()?.unwrap_or_default();
     // Show the machines even without an API server.
-    let nodes = match open_client(registry, &cluster, rt::now()) {
+    let nodes = match open_client(registry, &cluster, wanted.connection, context) {
         Ok(client) => {
             client.list::<Value>(&Resource::NODES, "", &ListOptions::default()).await.ok()
         }
@@ -51,43 +61,71 @@ pub(crate) async fn run(
             } else {
                 "NeedsUpdate"
             };
-            let role = if group.trusted { "control-plane" } else { "node" };
-            rows.push([
-                machine.id,
-                if node { name.clone() } else { String::new() },
-                status.to_owned(),
-                role.to_owned(),
-                machine.address.to_string(),
-                group.name.clone(),
-            ]);
+            rows.push(Row {
+                id: machine.id,
+                node: if node { name } else { String::new() },
+                status,
+                role: if group.trusted { "control-plane" } else { "node" },
+                address: machine.address.to_string(),
+                group: group.name.clone(),
+            });
         }
     }
-    if show.output != "table" {
-        return print_documents(&rows, &show.output, out);
-    }
-    table::print(
-        out,
-        ["ID", "NODE-NAME", "STATUS", "ROLES", "INTERNAL-IP", "INSTANCE-GROUP"],
-        rows,
-    )?;
-    for MachineProblem { machine, message } in machine_problems(&fleet, &spec) {
-        writeln!(out, "\n{machine}: {message}")?;
+    print_rows(rows, wanted.output, context.out)?;
+    if wanted.output == "table" {
+        for MachineProblem { machine, message } in machine_problems(&fleet, &spec) {
+            writeln!(context.out, "\n{machine}: {message}")?;
+        }
     }
     Ok(())
 }
 
-/// Prints machines as documents with upstream's fields.
-fn print_documents(rows: &[[String; 6]], output: &str, out: &mut dyn Write) -> Result<(), Error> {
-    let rows = rows.iter().map(|[id, node, status, role, address, group]| {
-        json!({
-            "id": id, "nodeName": node, "status": status, "roles": [role],
-            "internalIP": address, "externalIP": "", "instanceGroup": group, "machineType": "", "state": "",
-        })
-    });
-    let all = Value::from(rows.collect::<Vec<_>>());
+/// A machine as it is shown. Machines of cloud local have no external address, machine type or state.
+struct Row {
+    id: String,
+    /// The name of the Node; empty if the machine has none.
+    node: String,
+    status: &'static str,
+    role: &'static str,
+    address: String,
+    group: String,
+}
+
+fn print_rows(rows: Vec<Row>, output: &str, out: &mut dyn Write) -> Result<(), Error> {
+    let document = |row: &Row| {
+        let mut document = json!({
+            "id": row.id, "status": row.status, "roles": [row.role], "internalIP": row.address,
+            "externalIP": "", "instanceGroup": row.group, "machineType": "", "state": "",
+        });
+        if !row.node.is_empty() {
+            document.set("nodeName", row.node.clone());
+        }
+        document
+    };
+    let documents = || Value::from(rows.iter().map(document).collect::<Vec<_>>());
     match output {
-        "json" => writeln!(out, "{all}")?,
-        _ => write!(out, "{}", kops_api::yaml::to_string(&all))?,
+        "json" => writeln!(out, "{}", documents())?,
+        "yaml" => write!(out, "{}", kops_api::yaml::to_string(&documents()))?,
+        _ => {
+            writeln!(out)?;
+            let header = [
+                "ID",
+                "NODE-NAME",
+                "STATUS",
+                "ROLES",
+                "STATE",
+                "INTERNAL-IP",
+                "EXTERNAL-IP",
+                "INSTANCE-GROUP",
+                "MACHINE-TYPE",
+            ];
+            let none = String::new;
+            let cells = |row: Row| {
+                let (status, role) = (row.status.to_owned(), row.role.to_owned());
+                [row.id, row.node, status, role, none(), row.address, none(), row.group, none()]
+            };
+            table::print(out, header, rows.into_iter().map(cells).collect())?;
+        }
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use vfs::{Precondition, Secrecy};
 use crate::{
     environment::CommandEnvironment,
     error::Error,
-    flags::{CreateKeypair, KeypairNames, ShowKeypairs},
+    flags::{CreateKeypair, KeypairNames},
     get, table,
 };
 
@@ -181,26 +181,35 @@ pub(crate) fn apply(
     Ok(())
 }
 
+/// The selection of `get keypairs`.
+pub(crate) struct KeypairSelection<'a> {
+    /// The wanted keysets; empty for all.
+    pub(crate) keysets: &'a [String],
+    /// `true` to include distrusted keypairs.
+    pub(crate) distrusted: bool,
+    pub(crate) output: &'a str,
+}
+
 pub(crate) fn show(
     registry: &Registry,
-    command: &ShowKeypairs,
+    wanted: &KeypairSelection<'_>,
     name: &str,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
     get::find_cluster(registry, name)?;
     let mut all = Vec::new();
     for own in stored_keysets(registry, name)? {
-        if command.show.names.is_empty() || command.show.names.contains(&own) {
+        if wanted.keysets.is_empty() || wanted.keysets.contains(&own) {
             let keyset = Keyset::read(registry, name, &own)?;
-            all.extend(keyset.map(|keyset| keyset.describe(command.distrusted)).transpose()?);
+            all.extend(keyset.map(|keyset| keyset.describe(wanted.distrusted)).transpose()?);
         }
     }
     let items: Vec<Value> = all.into_iter().flatten().collect();
-    match (items.is_empty(), command.show.output.as_str()) {
+    match (items.is_empty(), wanted.output) {
         (true, _) => return Err(Error::NoneFound("keypairs")),
         (_, "yaml") => write!(out, "{}", yaml::to_string(&json!(items)))?,
         (_, "json") => write!(out, "{}", json!(items))?,
-        _ if command.distrusted => {
+        _ if wanted.distrusted => {
             let header = ["NAME", "ID", "ISSUED", "EXPIRES", "DISTRUSTED", "PRIMARY", "HASPRIVATE"];
             table::print(out, header, items.iter().map(row).collect())?;
         }

@@ -11,15 +11,23 @@
 //! - Only objects that kOps wrote are deleted from a cluster's directory, and only marked machines from a fleet.
 //! - Private keys are in the store and on control planes only.
 
+mod assets;
 mod aws;
 mod change;
+mod completion;
+mod connect;
 mod create;
+mod delete_file;
 mod difference;
 mod drain;
+mod edit;
+mod editor;
 mod environment;
 mod error;
 mod flags;
 mod get;
+mod group;
+mod input;
 mod instance_list;
 mod keypair;
 mod kubeconfig;
@@ -27,14 +35,17 @@ mod plan;
 mod reconcile;
 mod roll;
 mod run;
+mod secret;
 mod settings;
 mod shutdown;
+mod ssh_key;
 mod table;
 mod terraform;
 mod toolbox;
 mod update;
 mod upgrade;
 mod validate;
+mod version;
 
 pub use environment::CommandEnvironment;
 pub use error::Error;

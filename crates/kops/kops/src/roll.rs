@@ -4,6 +4,8 @@
 //! [`kops_core::roll`] decides the next step from the present machines, so an interrupted update can be repeated and
 //! continues.
 
+pub(crate) mod single;
+
 use std::{cell::RefCell, collections::BTreeSet, time::Duration};
 
 use client::Client;

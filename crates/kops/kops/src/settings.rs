@@ -14,6 +14,29 @@ pub(crate) struct Settings {
     pub(crate) state: String,
     /// The cluster's name; empty if none is given.
     pub(crate) name: String,
+    /// `true` if a flag gives the name.
+    has_name_flag: bool,
+}
+
+impl Settings {
+    /// Returns the name of the cluster of a command with an optional argument for it.
+    pub(crate) fn cluster<'a>(&'a self, argument: &'a Option<String>) -> Result<&'a str, Error> {
+        match argument {
+            Some(_) if self.has_name_flag => Err(Error::TwoNames),
+            Some(name) => Ok(name),
+            None => Ok(&self.name),
+        }
+    }
+
+    /// Returns the names of the clusters of a command with arguments for them; empty for all clusters.
+    pub(crate) fn clusters(&self, arguments: &[String]) -> Result<Vec<String>, Error> {
+        match arguments {
+            [] if self.name.is_empty() => Ok(Vec::new()),
+            [] => Ok(vec![self.name.clone()]),
+            _ if self.has_name_flag => Err(Error::TwoNames),
+            names => Ok(names.to_vec()),
+        }
+    }
 }
 
 /// Returns the settings. Flags override the environment, which overrides the file.
@@ -47,5 +70,6 @@ pub(crate) fn read_settings(
     };
     let state = setting(&args.state, "KOPS_STATE_STORE").unwrap_or(stored);
     let state = if state.is_empty() { DEFAULT_STATE.to_owned() } else { state };
-    Ok(Settings { state, name: setting(&args.name, "KOPS_CLUSTER_NAME").unwrap_or_default() })
+    let name = setting(&args.name, "KOPS_CLUSTER_NAME").unwrap_or_default();
+    Ok(Settings { state, name, has_name_flag: args.name.is_some() })
 }

@@ -196,9 +196,46 @@ pub(super) fn complete(
     world: &World,
 ) -> Result<(), Error> {
     complete_machines(cluster, group, &options.image, channel, world)?;
+    set_labels(cluster, group);
+    Ok(())
+}
+
+/// The options of `create instancegroup`.
+#[derive(Debug)]
+pub struct NewGroup<'a> {
+    /// The name.
+    pub name: &'a str,
+    /// The role as in a specification.
+    pub role: &'a str,
+    /// The subnets; empty for all but utility subnets.
+    pub subnets: &'a [String],
+    /// The zones.
+    pub zones: &'a [String],
+}
+
+/// Creates an instance group of a stored cluster without a cloud: one machine, or two workers.
+pub fn create_group(cluster: &Object, options: &NewGroup<'_>) -> Result<Object, Error> {
+    let (name, role) = (options.name, options.role);
+    if role == "ControlPlane" && options.subnets.is_empty() {
+        let field = format!("--subnet of control-plane instance group {name}");
+        return Err(Error::Missing { field, hint: ": a control plane is in one subnet" });
+    }
+    let mut group = new_group(name, role, usize::from(role == "Node") + 1);
+    if !options.subnets.is_empty() {
+        group.spec.put("subnets", options.subnets);
+    }
+    if !options.zones.is_empty() {
+        group.spec.put("zones", options.zones);
+    }
+    set_subnets(cluster, &mut group, role)?;
+    set_labels(cluster, &mut group);
+    Ok(group)
+}
+
+/// Sets the labels that name a group and its cluster.
+fn set_labels(cluster: &Object, group: &mut Object) {
     group.spec.put("nodeLabels", json!({ GROUP_LABEL: group.name() }));
     group.metadata.put("labels", json!({ CLUSTER_LABEL: cluster.name() }));
-    Ok(())
 }
 
 /// Sets the machine type, image and subnets that the group does not name.

@@ -10,11 +10,8 @@ use kops_store::{Registry, read_channel};
 use regex::Regex;
 
 use crate::{
-    change::{self, read_text},
-    environment::CommandEnvironment,
-    error::Error,
-    flags::SelectorFlags,
-    get,
+    change, environment::CommandEnvironment, error::Error, flags::SelectorFlags, get,
+    input::read_text,
 };
 
 /// The most instance groups of one command.

@@ -12,7 +12,7 @@ use kops_store::{KOPS_VERSION, parse_yaml, read_channel};
 use serde_json::{Map, Value};
 
 use crate::{
-    change::read_text, environment::CommandEnvironment, error::Error, flags::TemplateFlags,
+    environment::CommandEnvironment, error::Error, flags::TemplateFlags, input::read_text,
 };
 
 /// The most files in directories of templates, snippets or values.

@@ -21,6 +21,7 @@ use crate::{
     flags::UpdateCluster,
     kubeconfig,
     plan::{PlanSummary, ResourceChange, print_outdated},
+    secret,
 };
 
 /// A plan for the store and for the fleet.
@@ -78,6 +79,7 @@ fn plan(
         )
         .into());
     }
+    secret::check_stored(registry, user)?;
     let (cluster, groups) = complete_objects(user, &user_groups)?;
     let users: Vec<_> = std::iter::once(user).chain(&user_groups).collect();
     check_objects(&users, &cluster, &groups)?;

@@ -1,6 +1,6 @@
 //! Tests of adding, promoting, distrusting and trusting keypairs.
 
-use crate::stored::{CLUSTER, GROUP, TestStore};
+use crate::stored::TestStore;
 
 fn ids(place: &TestStore, keyset: &str) -> Vec<String> {
     let shown = place.kops(&["get", "keypairs", keyset, "--distrusted", "--name", "demo.local"]);
@@ -8,17 +8,9 @@ fn ids(place: &TestStore, keyset: &str) -> Vec<String> {
     lines.iter().filter_map(|line| line.split_whitespace().nth(1).map(str::to_owned)).collect()
 }
 
-fn cluster(cloud: &str) -> TestStore {
-    let place = TestStore::new();
-    let cluster = CLUSTER.replace("cloud: local", &format!("cloud: {cloud}"));
-    let file = place.file(&format!("{cluster}---\n{GROUP}"));
-    place.kops(&["create", "-f", &file]).unwrap_or_else(|e| panic!("{e}"));
-    place
-}
-
 #[test]
 fn rotates_a_keyset_step_by_step() {
-    let place = cluster("metal");
+    let place = TestStore::with_cluster("metal");
     let kops = |args: &[&str]| place.kops(&[args, &["--name", "demo.local"]].concat());
     assert_eq!(kops(&["get", "keypairs"]).unwrap_err(), "no keypairs found");
     let first = kops(&["create", "keypair", "kubernetes-ca"]).unwrap_err();
@@ -61,7 +53,7 @@ fn rotates_a_keyset_step_by_step() {
 
 #[test]
 fn rejects_invalid_keypairs_without_changes() {
-    let place = cluster("metal");
+    let place = TestStore::with_cluster("metal");
     let kops = |args: &[&str]| place.kops(&[args, &["--name", "demo.local"]].concat());
     kops(&["create", "keypair", "kubernetes-ca", "--primary"]).unwrap();
     let path = "demo.local/pki/private/kubernetes-ca/keyset.yaml";
@@ -84,7 +76,7 @@ fn rejects_invalid_keypairs_without_changes() {
         assert_eq!(place.read(path), before, "{args:?}");
     }
     // Machines of cloud local would lose their access.
-    let local = cluster("local");
+    let local = TestStore::with_cluster("local");
     let error =
         local.kops(&["create", "keypair", "kubernetes-ca", "--primary", "--name", "demo.local"]);
     assert!(error.unwrap_err().contains("they are not rotated yet"));

@@ -1,6 +1,10 @@
+mod access;
 mod create_cluster;
+mod credentials;
+mod edits;
 mod keypairs;
 mod moto;
+mod shown;
 mod stored;
 mod terraform;
 mod toolbox;

@@ -1,6 +1,6 @@
 //! Tests of the objects that commands store and show.
 
-use std::{fs, time::SystemTime};
+use std::{collections::BTreeMap, fs, path::PathBuf, time::SystemTime};
 
 use clap::{Args as _, FromArgMatches as _};
 
@@ -23,19 +23,71 @@ impl TestStore {
     }
 
     pub(crate) fn kops(&self, arguments: &[&str]) -> Result<String, String> {
+        self.kops_with(arguments, &[])
+    }
+
+    /// Runs a command with environment variables.
+    pub(crate) fn kops_with(
+        &self,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Result<String, String> {
         let command = kops::Args::augment_args(clap::Command::new("kops"));
         let all = std::iter::once(&"kops").chain(arguments);
         let matches = command.try_get_matches_from(all).map_err(|e| e.to_string())?;
         let args = kops::Args::from_arg_matches(&matches).map_err(|e| e.to_string())?;
         let state = format!("file://{}/state", self.dir.path().display());
         let mut out = Vec::new();
-        let environment = |name: &str| (name == "KOPS_STATE_STORE").then(|| state.clone());
+        let environment = |name: &str| {
+            let set = variables.iter().find(|(variable, _)| *variable == name);
+            let set = set.map(|(_, value)| (*value).to_owned());
+            set.or_else(|| (name == "KOPS_STATE_STORE").then(|| state.clone()))
+        };
         let now = SystemTime::UNIX_EPOCH;
         let mut around = kops::CommandEnvironment { now, out: &mut out, environment: &environment };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.unwrap_or_else(|e| panic!("{e}"));
         runtime.block_on(kops::run(&args, &mut around)).map_err(|e| e.to_string())?;
         Ok(String::from_utf8_lossy(&out).into_owned())
+    }
+
+    /// Returns the names and contents of all objects of the store.
+    pub(crate) fn objects(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        let mut objects = BTreeMap::new();
+        let mut directories = vec![self.dir.path().join("state")];
+        while let Some(directory) = directories.pop() {
+            for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+                let path = entry.path();
+                if path.is_dir() {
+                    directories.push(path);
+                } else {
+                    let content = fs::read(&path).unwrap_or_else(|e| panic!("{e}"));
+                    objects.insert(path, content);
+                }
+            }
+        }
+        objects
+    }
+
+    /// Writes an object of the store.
+    pub(crate) fn put(&self, name: &str, content: &str) {
+        let path = self.dir.path().join("state").join(name);
+        let done = fs::create_dir_all(path.parent().unwrap_or(&path));
+        done.and_then(|()| fs::write(&path, content)).unwrap_or_else(|e| panic!("{e}"));
+    }
+
+    /// Returns the path of a file that is not in the store.
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.dir.path().join(name).display().to_string()
+    }
+
+    /// Creates a store with a cluster of a cloud and its control plane.
+    pub(crate) fn with_cluster(cloud: &str) -> Self {
+        let place = Self::new();
+        let cluster = CLUSTER.replace("cloud: local", &format!("cloud: {cloud}"));
+        let file = place.file(&format!("{cluster}---\n{GROUP}"));
+        place.kops(&["create", "-f", &file]).unwrap_or_else(|e| panic!("{e}"));
+        place
     }
 
     pub(crate) fn read(&self, name: &str) -> String {

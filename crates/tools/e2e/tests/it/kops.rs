@@ -45,6 +45,15 @@ fn creates_repairs_rolls_and_deletes_a_cluster() {
     let unknown = kops.run(&["rolling-update", "cluster", "--yes", "--instance-group", "x"]);
     assert!(unknown.refused().contains("\"x\" not found"));
 
+    let end = ["delete", "instance", "nodes-local-1", "--post-drain-delay", "0s"];
+    let preview = kops.run(&end).ok();
+    assert!(preview.contains("Must specify --yes to delete instance"), "{preview}");
+    let ended = kops.run(&[&end[..], &["--yes"]].concat()).ok();
+    assert!(ended.contains("Draining the node: \"nodes-local-1\"."), "{ended}");
+    kops.wait_until_valid();
+    let left = kops.run(&["get", "instances"]).ok();
+    assert!(left.contains("nodes-local-2") && !left.contains("nodes-local-1"), "{left}");
+
     kops.run(&["delete", "cluster", "--yes"]).ok();
     assert!(!kops.instances().exists() && !kops.state().join(&kops.name).exists());
     let links = kops.cluster.run("ip", &["-o", "link"]).ok();

@@ -1,0 +1,77 @@
+//! Runs `kops delete -f`: deletes the objects that files name.
+
+use std::collections::BTreeSet;
+
+use kops_api::{Kind, Object, documents};
+use kops_store::Registry;
+
+use crate::{
+    change::{self, cluster_label},
+    environment::CommandEnvironment,
+    error::Error,
+    flags::Delete,
+    input::read_text,
+    ssh_key,
+};
+
+/// An object to delete.
+enum Doomed {
+    Cluster(String),
+    Group { cluster: String, group: String },
+    SshKeys { cluster: String },
+}
+
+/// Deletes the objects of files, after all files have been read and understood.
+pub(crate) async fn run(
+    registry: &Registry,
+    files: &[String],
+    yes: bool,
+    context: &mut CommandEnvironment<'_>,
+) -> Result<(), Error> {
+    if files.is_empty() {
+        return Err(Error::Flag { flag: "--filename", problem: "is required" });
+    }
+    let mut all = Vec::new();
+    for file in files {
+        for document in documents(&read_text(file)?) {
+            all.push(plan(file, &Object::read(file, document.as_bytes())?)?);
+        }
+    }
+    if all.is_empty() {
+        return Err(Error::NoObjects { files: files.join(", ") });
+    }
+    let mut deleted = BTreeSet::new();
+    for one in all {
+        match one {
+            Doomed::Cluster(name) => {
+                let command = Delete::Cluster { cluster: Some(name.clone()), yes };
+                change::delete(registry, &command, "", context).await?;
+                deleted.insert(name);
+            }
+            // Groups have been deleted together with their cluster.
+            Doomed::Group { cluster, .. } if deleted.contains(&cluster) => {}
+            Doomed::Group { cluster, group } => {
+                let command = Delete::Group { group, yes };
+                change::delete(registry, &command, &cluster, context).await?;
+            }
+            Doomed::SshKeys { cluster } if deleted.contains(&cluster) => {}
+            Doomed::SshKeys { .. } if !yes => {
+                writeln!(context.out, "\nMust specify --yes to delete SSH public keys")?;
+            }
+            Doomed::SshKeys { cluster } => ssh_key::delete(registry, &cluster)?,
+        }
+    }
+    Ok(())
+}
+
+fn plan(file: &str, object: &Object) -> Result<Doomed, Error> {
+    match object.kind {
+        Kind::Cluster => Ok(Doomed::Cluster(object.name().to_owned())),
+        Kind::InstanceGroup => {
+            let (cluster, group) = (cluster_label(object)?, object.name().to_owned());
+            Ok(Doomed::Group { cluster, group })
+        }
+        Kind::SshCredential => Ok(Doomed::SshKeys { cluster: cluster_label(object)? }),
+        kind => Err(Error::UnhandledKind { file: file.to_owned(), kind: kind.name() }),
+    }
+}
