@@ -16,7 +16,7 @@ pub(super) fn functions(channel: &Channel, kops: &Version) -> Functions {
     let function = |run: fn(&Channel, &Version, &[Value]) -> Outcome| {
         let shared = Arc::clone(&shared);
         Arc::new(move |args: &[Value]| {
-            run(&shared.0, &shared.1, args).map_err(|message| message.to_string())
+            run(&shared.0, &shared.1, args).map_err(|message| message.to_string().into())
         }) as Function
     };
     Functions::from([

@@ -138,11 +138,12 @@ const UNSUPPORTED: &str = "\
 /// Returns the functions by name.
 pub(super) fn functions() -> Functions {
     let wrapped = FUNCTIONS.iter().map(|(name, run)| {
-        let run = move |args: &[Value]| run(args).map_err(|message| message.to_string());
+        let run = move |args: &[Value]| run(args).map_err(|message| message.to_string().into());
         ((*name).to_owned(), Arc::new(run) as Function)
     });
     let unsupported = UNSUPPORTED.split_whitespace().map(|name| {
-        let run = move |_: &[Value]| Err(format!("Sprig's function {name} is not supported"));
+        let run =
+            move |_: &[Value]| Err(format!("Sprig's function {name} is not supported").into());
         (name.to_owned(), Arc::new(run) as Function)
     });
     unsupported.chain(wrapped).collect()
