@@ -22,7 +22,7 @@ use serde::de::{
 use serde_json::{Map, Value};
 
 use crate::{
-    fill::{Fill, is_zero},
+    fill::{Fill, is_zero, whole_default},
     gowords::{go_type, syntax_message},
     node::{Field, Node, NodeId, Presence, Shape, Struct},
     scalar::{self, Scalar},
@@ -197,11 +197,11 @@ impl<'s> Cx<'s> {
     }
 
     /// Returns the replacement for a `null` in a custom map or list: the default, if the schema does not allow `null`.
-    fn instead_of_null(&mut self, node: NodeId) -> Result<Value, BudgetExceeded> {
-        let node = self.schema.node(node);
+    fn instead_of_null(&mut self, id: NodeId) -> Result<Value, BudgetExceeded> {
+        let node = self.schema.node(id);
         let default = node.default.as_ref();
         match default.filter(|_| self.fill.has_defaults() && !node.nullable) {
-            Some(default) => self.budget.tree(default).map(|()| default.clone()),
+            Some(default) => whole_default(self.schema, id, default, &mut self.budget),
             None => Ok(Value::Null),
         }
     }

@@ -38,6 +38,20 @@ pub fn apply_defaults(
     put_defaults(schema, node, value, &mut Budget::object())
 }
 
+/// Like [`apply_defaults`], for the missing members of an object only. Members that are present stay as they are.
+pub fn apply_member_defaults(
+    schema: &Schema,
+    node: NodeId,
+    value: &mut Value,
+) -> Result<(), BudgetExceeded> {
+    match (&schema.node(node).shape, value) {
+        (Shape::Struct(body), Value::Object(members)) => {
+            default_members(schema, body, members, &mut Budget::object())
+        }
+        _ => Ok(()),
+    }
+}
+
 fn put_defaults(
     schema: &Schema,
     node: NodeId,
@@ -83,13 +97,24 @@ fn default_members(
         };
         if absent {
             budget.member(&field.name, members.is_empty())?;
-            budget.tree(default)?;
-            let mut value = default.clone();
-            put_defaults(schema, field.node, &mut value, budget)?;
+            let value = whole_default(schema, field.node, default, budget)?;
             members.insert(field.name.as_ref().to_owned(), value);
         }
     }
     Ok(())
+}
+
+/// Returns a copy of a default, with the defaults of its own missing members.
+pub(crate) fn whole_default(
+    schema: &Schema,
+    node: NodeId,
+    default: &Value,
+    budget: &mut Budget,
+) -> Result<Value, BudgetExceeded> {
+    budget.tree(default)?;
+    let mut value = default.clone();
+    put_defaults(schema, node, &mut value, budget)?;
+    Ok(value)
 }
 
 /// Writes `null` for lists and times that are nil in Go. `forgotten` is set for storage that does not distinguish empty
@@ -204,12 +229,66 @@ impl Schema {
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::{Fill, Schema, decode_value, write_nulls};
+    use crate::{
+        Fill, NodeId, Schema, Shape, apply_defaults, apply_member_defaults, decode_value,
+        write_nulls,
+    };
 
     fn read(group: &str, kind: &str, given: Value, fill: Fill) -> Value {
         let schema = Schema::builtin();
         let node = schema.kind(group, "v1", kind).unwrap();
         decode_value(schema, node, given, fill).unwrap().value
+    }
+
+    /// Builds a value with all members that are objects, lists or maps. Lists and maps have one item.
+    fn sample(schema: &Schema, node: NodeId, above: &mut Vec<NodeId>) -> Value {
+        if above.contains(&node) {
+            return Value::Null;
+        }
+        above.push(node);
+        let value = match &schema.node(node).shape {
+            Shape::Struct(body) => {
+                let members = body
+                    .fields
+                    .iter()
+                    .map(|field| (field.name.to_string(), sample(schema, field.node, above)));
+                members.filter(|(_, value)| !value.is_null()).collect()
+            }
+            Shape::Map { value, .. } => json!({"a": sample(schema, *value, above)}),
+            Shape::List { item, .. } => json!([sample(schema, *item, above)]),
+            _ => Value::Null,
+        };
+        above.pop();
+        value
+    }
+
+    /// The API server fills in defaults once, when it decodes an object.
+    #[test]
+    fn leaves_nothing_to_fill_in_decoded_objects() {
+        let schema = Schema::builtin();
+        let mut defaulted = 0;
+        for kind in &schema.kinds {
+            let given = sample(schema, kind.node, &mut Vec::new());
+            let plain = decode_value(schema, kind.node, given.clone(), Fill::Zeroes).unwrap().value;
+            let decoded = decode_value(schema, kind.node, given, Fill::Defaults).unwrap().value;
+            let mut filled = decoded.clone();
+            apply_defaults(schema, kind.node, &mut filled).unwrap();
+            assert_eq!(filled, decoded, "{}", kind.kind);
+            defaulted += usize::from(plain != decoded);
+        }
+        assert!(defaulted > 10, "{defaulted} kinds have defaults");
+    }
+
+    #[test]
+    fn fills_in_missing_members_only() {
+        let status = json!({"type": "object", "default": {"a": 1}, "properties": {
+            "a": {"type": "integer", "default": 2}, "b": {"type": "integer", "default": 3}}});
+        let open_api = json!({"type": "object", "properties": {"spec": status, "status": status}});
+        let path = api_meta::Path::new("s");
+        let schema = Schema::from_crd(&open_api, "g", "v1", "K", &path).unwrap();
+        let mut object = json!({"spec": {}});
+        apply_member_defaults(&schema, schema.kinds[0].node, &mut object).unwrap();
+        assert_eq!(object, json!({"spec": {}, "status": {"a": 1, "b": 3}}));
     }
 
     /// Lists and times that are values in Go are null if absent. Others are omitted.

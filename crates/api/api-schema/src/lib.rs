@@ -30,7 +30,7 @@ mod validate;
 
 pub use conversions::{Conversion, conversion};
 pub use decode::{DecodeError, Decoded, Finding, decode, decode_value, prune};
-pub use fill::{Fill, apply_defaults, write_nulls};
+pub use fill::{Fill, apply_defaults, apply_member_defaults, write_nulls};
 pub use node::{
     Field, ListType, Lookup, Node, NodeId, Patch, Presence, ProtoPath, Rules, Shape, Struct,
 };

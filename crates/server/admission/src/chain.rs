@@ -222,14 +222,18 @@ impl Chain {
         self
     }
 
-    /// Runs the first phase: each plugin may change the object.
-    pub fn mutate(
-        &self,
-        request: &Request<'_>,
-        object: &mut Value,
-        outcome: &mut Outcome,
-    ) -> Result<(), Status> {
-        self.plugins.iter().try_for_each(|plugin| plugin.mutate(request, object, outcome))
+    /// Runs the first phase: each plugin may reject the request or change the object. Returns `true` if a plugin may
+    /// have changed it.
+    pub fn mutate(&self, request: &Request<'_>, object: &mut Value) -> Result<bool, Status> {
+        let mut changed = false;
+        for plugin in &self.plugins {
+            plugin.precheck(request, object)?;
+            if plugin.mutates(request) {
+                plugin.mutate(request, object)?;
+                changed = true;
+            }
+        }
+        Ok(changed)
     }
 
     /// Runs the second phase: each plugin validates the final object.
@@ -262,16 +266,42 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::testing::{Cluster, Try};
+    use crate::testing::{Cluster, Try, pod};
 
     impl Plugin for Chain {
-        fn mutate(
-            &self,
-            request: &Request<'_>,
-            object: &mut Value,
-            outcome: &mut Outcome,
-        ) -> Result<(), Status> {
-            Chain::mutate(self, request, object, outcome)
+        fn mutates(&self, _: &Request<'_>) -> bool {
+            true
+        }
+
+        fn mutate(&self, request: &Request<'_>, object: &mut Value) -> Result<(), Status> {
+            Chain::mutate(self, request, object).map(drop)
+        }
+    }
+
+    #[test]
+    fn reports_possible_changes_of_objects() {
+        let cluster = Cluster::default()
+            .with(&GroupResource::NAMESPACES, json!({"metadata": {"name": "ns"}}))
+            .with(
+                &GroupResource::SERVICE_ACCOUNTS,
+                json!({"metadata": {"name": "default", "namespace": "ns"}}),
+            );
+        let chain = Chain::new::<&str>(&[], &[]).unwrap();
+        let changes = |request: Try<'_>, object: &Value| {
+            request.asked(object, |request, object| chain.mutate(request, &mut object.clone()))
+        };
+        let object = pod(json!({"containers": [{"name": "c"}]}));
+        let pods = || Try::create(&cluster, &GroupResource::PODS);
+        assert_eq!(changes(pods(), &object), Ok(true));
+        let updated = || Try::update(&cluster, &GroupResource::PODS, object.clone());
+        assert_eq!(changes(updated(), &object), Ok(true));
+        assert_eq!(changes(updated().sub("status"), &object), Ok(false));
+        for resource in [GroupResource::new("", "configmaps"), GroupResource::new("a.io", "bs")] {
+            assert_eq!(
+                changes(Try::create(&cluster, &resource), &object),
+                Ok(false),
+                "{resource:?}"
+            );
         }
     }
 

@@ -129,13 +129,19 @@ impl Request<'_> {
 
 /// An admission rule that takes part in one or more phases.
 pub trait Plugin: Send + Sync {
-    /// Changes the object.
-    fn mutate(
-        &self,
-        _request: &Request<'_>,
-        _object: &mut Value,
-        _outcome: &mut Outcome,
-    ) -> Result<(), Status> {
+    /// Rejects a request in the first phase, before the plugins that follow change its object.
+    fn precheck(&self, _request: &Request<'_>, _object: &Value) -> Result<(), Status> {
+        Ok(())
+    }
+
+    /// Reports whether `mutate` may change the object of this request. After a change the server fills in defaults
+    /// again.
+    fn mutates(&self, _request: &Request<'_>) -> bool {
+        false
+    }
+
+    /// Changes the object of a request that the plugin mutates.
+    fn mutate(&self, _request: &Request<'_>, _object: &mut Value) -> Result<(), Status> {
         Ok(())
     }
 

@@ -103,7 +103,10 @@ impl<'a> Try<'a> {
     pub(crate) fn admit(&self, plugin: &dyn Plugin, object: &mut Value) -> Result<Outcome, Status> {
         self.ask(object, |request, object| {
             let mut outcome = Outcome::default();
-            plugin.mutate(request, object, &mut outcome)?;
+            plugin.precheck(request, object)?;
+            if plugin.mutates(request) {
+                plugin.mutate(request, object)?;
+            }
             plugin.validate(request, object, &mut outcome)?;
             Ok(outcome)
         })

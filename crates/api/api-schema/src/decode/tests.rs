@@ -102,6 +102,25 @@ fn applies_defaults_inside_defaults() {
     assert_eq!(container["terminationMessagePolicy"], "File");
 }
 
+#[test]
+fn completes_default_that_replaces_null() {
+    let item = json!({"type": "object", "default": {"a": 1}, "properties": {
+        "a": {"type": "integer"}, "b": {"type": "integer", "default": 2}}});
+    let spec = json!({"type": "object", "properties": {
+        "list": {"type": "array", "items": item},
+        "map": {"type": "object", "additionalProperties": item}}});
+    let open_api = json!({"type": "object", "properties": {"spec": spec}});
+    let path = api_meta::Path::new("s");
+    let schema = Schema::from_crd(&open_api, "g", "v1", "K", &path).unwrap();
+    let given = json!({"spec": {"list": [null, {}], "map": {"x": null, "y": {"a": 3}}}});
+    let decoded = decode_value(&schema, schema.kinds[0].node, given, Fill::Defaults).unwrap();
+    assert_eq!(
+        decoded.value["spec"],
+        json!({"list": [{"a": 1, "b": 2}, {"b": 2}],
+            "map": {"x": {"a": 1, "b": 2}, "y": {"a": 3, "b": 2}}})
+    );
+}
+
 /// Schemas below `items` and `additionalProperties` are decoded like the outer ones: typed clients write all zero
 /// values.
 #[test]

@@ -6,7 +6,7 @@
 //! number instead of an object; and the answer to applying the value (for api-patch).
 
 use api_meta::Path;
-use api_schema::{Fill, Schema, decode_value, validate};
+use api_schema::{Fill, Schema, apply_defaults, decode_value, validate};
 use serde_json::{Value, json};
 
 /// Expands the short form of a cause to `spec.f: Invalid value: …`.
@@ -32,6 +32,9 @@ fn answer(schema: &Schema, spec: Value, fill: Fill) -> (Value, Value) {
     let node = schema.kinds[0].node;
     let object = json!({"metadata": {"name": "x"}, "spec": spec});
     let decoded = decode_value(schema, node, object, fill).expect("within the budget");
+    let mut filled = decoded.value.clone();
+    apply_defaults(schema, node, &mut filled).expect("within the budget");
+    assert_eq!(filled, decoded.value, "decoding fills in all defaults");
     let mut unknown: Vec<&str> = decoded.unknown().collect();
     unknown.sort_unstable();
     let errors = validate(schema, node, &decoded.value);

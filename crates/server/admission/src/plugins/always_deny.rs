@@ -1,18 +1,13 @@
 use api_meta::Status;
 use serde_json::Value;
 
-use crate::request::{Outcome, Plugin, Request};
+use crate::request::{Plugin, Request};
 
 /// Rejects every request that would change something.
 pub(crate) struct AlwaysDeny;
 
 impl Plugin for AlwaysDeny {
-    fn mutate(
-        &self,
-        request: &Request<'_>,
-        object: &mut Value,
-        _: &mut Outcome,
-    ) -> Result<(), Status> {
+    fn precheck(&self, request: &Request<'_>, object: &Value) -> Result<(), Status> {
         Err(request.forbidden(object, "admission control is denying all modifications"))
     }
 }

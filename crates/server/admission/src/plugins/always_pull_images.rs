@@ -31,15 +31,11 @@ fn name_and_image(container: &Value) -> (&str, &str) {
 }
 
 impl Plugin for AlwaysPullImages {
-    fn mutate(
-        &self,
-        request: &Request<'_>,
-        pod: &mut Value,
-        _: &mut Outcome,
-    ) -> Result<(), Status> {
-        if !concerns(request) {
-            return Ok(());
-        }
+    fn mutates(&self, request: &Request<'_>) -> bool {
+        concerns(request)
+    }
+
+    fn mutate(&self, request: &Request<'_>, pod: &mut Value) -> Result<(), Status> {
         for list in LISTS {
             let running = running(request, list);
             for container in pod.items_mut(list) {

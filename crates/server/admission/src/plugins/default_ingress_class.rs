@@ -2,21 +2,20 @@ use api_meta::{GroupResource, Status, Tree as _};
 use serde_json::Value;
 
 use super::default_storage_class::newest_default;
-use crate::request::{Outcome, Plugin, Request};
+use crate::request::{Plugin, Request};
 
 /// Sets the default class of an Ingress that names none.
 pub(crate) struct DefaultIngressClass;
 
 impl Plugin for DefaultIngressClass {
-    fn mutate(
-        &self,
-        request: &Request<'_>,
-        ingress: &mut Value,
-        _: &mut Outcome,
-    ) -> Result<(), Status> {
+    fn mutates(&self, request: &Request<'_>) -> bool {
+        request.is(&GroupResource::INGRESSES) && request.creates()
+    }
+
+    fn mutate(&self, request: &Request<'_>, ingress: &mut Value) -> Result<(), Status> {
         let named = ingress.has("spec.ingressClassName")
             || ingress.annotation("kubernetes.io/ingress.class").is_some();
-        if !request.is(&GroupResource::INGRESSES) || !request.creates() || named {
+        if named {
             return Ok(());
         }
         let mark = ["ingressclass.kubernetes.io/is-default-class"];

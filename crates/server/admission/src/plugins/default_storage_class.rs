@@ -3,7 +3,7 @@ use std::sync::Arc;
 use api_meta::{GroupResource, Status, Timestamp, Tree as _};
 use serde_json::Value;
 
-use crate::request::{Outcome, Plugin, Request};
+use crate::request::{Plugin, Request};
 
 /// Sets the default storage class of a claim that names none.
 pub(crate) struct DefaultStorageClass;
@@ -15,14 +15,12 @@ const IS_DEFAULT: [&str; 2] = [
 ];
 
 impl Plugin for DefaultStorageClass {
-    fn mutate(
-        &self,
-        request: &Request<'_>,
-        claim: &mut Value,
-        _: &mut Outcome,
-    ) -> Result<(), Status> {
-        let relevant = request.is(&GroupResource::PERSISTENT_VOLUME_CLAIMS) && request.creates();
-        if !relevant || claim.has("spec.storageClassName") || claim.annotation(CLASS).is_some() {
+    fn mutates(&self, request: &Request<'_>) -> bool {
+        request.is(&GroupResource::PERSISTENT_VOLUME_CLAIMS) && request.creates()
+    }
+
+    fn mutate(&self, request: &Request<'_>, claim: &mut Value) -> Result<(), Status> {
+        if claim.has("spec.storageClassName") || claim.annotation(CLASS).is_some() {
             return Ok(());
         }
         if let Some(class) = newest_default(request, &GroupResource::STORAGE_CLASSES, &IS_DEFAULT) {

@@ -1,7 +1,7 @@
 use api_meta::{GroupResource, Status, Tree as _};
 use serde_json::{Value, json};
 
-use crate::request::{Outcome, Plugin, Request};
+use crate::request::{Plugin, Request};
 
 /// Adds tolerations of five minutes for nodes that are not ready or unreachable, unless the Pod sets its own.
 pub(crate) struct DefaultTolerationSeconds;
@@ -10,15 +10,11 @@ const TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/u
 const SECONDS: i64 = 300;
 
 impl Plugin for DefaultTolerationSeconds {
-    fn mutate(
-        &self,
-        request: &Request<'_>,
-        pod: &mut Value,
-        _: &mut Outcome,
-    ) -> Result<(), Status> {
-        if !request.is(&GroupResource::PODS) || !(request.creates() || request.updates()) {
-            return Ok(());
-        }
+    fn mutates(&self, request: &Request<'_>) -> bool {
+        request.is(&GroupResource::PODS) && (request.creates() || request.updates())
+    }
+
+    fn mutate(&self, _: &Request<'_>, pod: &mut Value) -> Result<(), Status> {
         for taint in TAINTS {
             let tolerated = pod.items("spec.tolerations").iter().any(|toleration| {
                 ["", taint].contains(&toleration.text("key"))

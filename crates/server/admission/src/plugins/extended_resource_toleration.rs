@@ -3,7 +3,7 @@ use std::collections::{BTreeSet, HashSet};
 use api_meta::{GroupResource, Status, Tree as _};
 use serde_json::{Value, json};
 
-use crate::request::{Outcome, Plugin, Request};
+use crate::request::{Plugin, Request};
 
 /// Adds tolerations for the taints of nodes with the extended resources that a Pod requests.
 pub(crate) struct ExtendedResourceToleration;
@@ -15,15 +15,11 @@ fn is_extended(resource: &str) -> bool {
 }
 
 impl Plugin for ExtendedResourceToleration {
-    fn mutate(
-        &self,
-        request: &Request<'_>,
-        pod: &mut Value,
-        _: &mut Outcome,
-    ) -> Result<(), Status> {
-        if !request.is(&GroupResource::PODS) || !(request.creates() || request.updates()) {
-            return Ok(());
-        }
+    fn mutates(&self, request: &Request<'_>) -> bool {
+        request.is(&GroupResource::PODS) && (request.creates() || request.updates())
+    }
+
+    fn mutate(&self, _: &Request<'_>, pod: &mut Value) -> Result<(), Status> {
         let containers = ["spec.containers", "spec.initContainers"];
         let resources: BTreeSet<String> = containers
             .iter()

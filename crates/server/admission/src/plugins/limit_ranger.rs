@@ -12,15 +12,11 @@ pub(crate) struct LimitRanger;
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
 impl Plugin for LimitRanger {
-    fn mutate(
-        &self,
-        request: &Request<'_>,
-        pod: &mut Value,
-        _: &mut Outcome,
-    ) -> Result<(), Status> {
-        if !request.is(&GroupResource::PODS) || !request.creates() {
-            return Ok(());
-        }
+    fn mutates(&self, request: &Request<'_>) -> bool {
+        request.is(&GroupResource::PODS) && request.creates()
+    }
+
+    fn mutate(&self, request: &Request<'_>, pod: &mut Value) -> Result<(), Status> {
         for range in request.objects.list(&GroupResource::LIMIT_RANGES, request.namespace) {
             set_defaults(&range, pod);
         }

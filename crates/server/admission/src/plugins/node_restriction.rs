@@ -11,18 +11,13 @@ use api_meta::{GroupResource, Status};
 use serde_json::Value;
 
 use self::refusal::Refusal;
-use crate::request::{Outcome, Plugin, Request};
+use crate::request::{Plugin, Request};
 
 /// The NodeRestriction plugin.
 pub(crate) struct NodeRestriction;
 
 impl Plugin for NodeRestriction {
-    fn mutate(
-        &self,
-        request: &Request<'_>,
-        object: &mut Value,
-        _: &mut Outcome,
-    ) -> Result<(), Status> {
+    fn precheck(&self, request: &Request<'_>, object: &Value) -> Result<(), Status> {
         let Some(node) = request.user.as_node() else { return Ok(()) };
         if node.is_empty() {
             let cause = format!("could not determine node from user {:?}", request.user.name);

@@ -78,15 +78,11 @@ fn concerns(request: &Request<'_>) -> bool {
 const ANNOTATION: &str = "scheduler.alpha.kubernetes.io/node-selector";
 
 impl Plugin for PodNodeSelector {
-    fn mutate(
-        &self,
-        request: &Request<'_>,
-        pod: &mut Value,
-        _: &mut Outcome,
-    ) -> Result<(), Status> {
-        if !concerns(request) {
-            return Ok(());
-        }
+    fn mutates(&self, request: &Request<'_>) -> bool {
+        concerns(request)
+    }
+
+    fn mutate(&self, request: &Request<'_>, pod: &mut Value) -> Result<(), Status> {
         for (key, value) in self.required_labels(request, pod)? {
             let way = &["spec", "nodeSelector", &key];
             if pod.has(way) && *pod.at(way) != value.as_str() {

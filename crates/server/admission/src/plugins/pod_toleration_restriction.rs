@@ -45,15 +45,11 @@ const DEFAULTS: &str = "scheduler.alpha.kubernetes.io/defaultTolerations";
 const ALLOWED: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
 
 impl Plugin for PodTolerationRestriction {
-    fn mutate(
-        &self,
-        request: &Request<'_>,
-        pod: &mut Value,
-        _: &mut Outcome,
-    ) -> Result<(), Status> {
-        if !request.is(&GroupResource::PODS) || !(request.creates() || request.updates()) {
-            return Ok(());
-        }
+    fn mutates(&self, request: &Request<'_>) -> bool {
+        request.is(&GroupResource::PODS) && (request.creates() || request.updates())
+    }
+
+    fn mutate(&self, request: &Request<'_>, pod: &mut Value) -> Result<(), Status> {
         let mut tolerations: Vec<Value> = pod.items("spec.tolerations").to_vec();
         if request.creates() {
             let defaults = annotated_tolerations(request, pod, DEFAULTS)?;

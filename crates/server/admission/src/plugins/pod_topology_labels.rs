@@ -1,7 +1,7 @@
 use api_meta::{GroupResource, Status, Tree as _};
 use serde_json::Value;
 
-use crate::request::{Outcome, Plugin, Request};
+use crate::request::{Plugin, Request};
 
 /// Copies the node's zone and region labels to a Binding, and so to the bound Pod.
 pub(crate) struct PodTopologyLabels;
@@ -9,21 +9,16 @@ pub(crate) struct PodTopologyLabels;
 const LABELS: [&str; 2] = ["topology.kubernetes.io/region", "topology.kubernetes.io/zone"];
 
 impl Plugin for PodTopologyLabels {
-    fn mutate(
-        &self,
-        request: &Request<'_>,
-        object: &mut Value,
-        _: &mut Outcome,
-    ) -> Result<(), Status> {
-        if !request.creates() {
-            return Ok(());
-        }
-        let node = if request.is_sub(&GroupResource::PODS, "binding") {
-            if object.text("target.kind") == "Node" { object.text("target.name") } else { "" }
-        } else if request.is(&GroupResource::PODS) {
-            object.text("spec.nodeName")
-        } else {
-            ""
+    fn mutates(&self, request: &Request<'_>) -> bool {
+        request.creates()
+            && (request.is(&GroupResource::PODS) || request.is_sub(&GroupResource::PODS, "binding"))
+    }
+
+    fn mutate(&self, request: &Request<'_>, object: &mut Value) -> Result<(), Status> {
+        let node = match request.subresource {
+            "" => object.text("spec.nodeName"),
+            _ if object.text("target.kind") == "Node" => object.text("target.name"),
+            _ => "",
         };
         if node.is_empty() {
             return Ok(());

@@ -11,20 +11,16 @@ pub(crate) struct Priority;
 const DEFAULT_POLICY: &str = "PreemptLowerPriority";
 
 impl Plugin for Priority {
-    fn mutate(
-        &self,
-        request: &Request<'_>,
-        pod: &mut Value,
-        _: &mut Outcome,
-    ) -> Result<(), Status> {
-        if !request.is(&GroupResource::PODS) {
-            return Ok(());
-        }
+    fn mutates(&self, request: &Request<'_>) -> bool {
+        request.is(&GroupResource::PODS) && (request.creates() || request.updates())
+    }
+
+    fn mutate(&self, request: &Request<'_>, pod: &mut Value) -> Result<(), Status> {
         if request.creates() {
             return resolve(request, pod);
         }
         // An update by a client that does not know the field may leave it out.
-        if let (true, Some(old)) = (request.updates(), request.old) {
+        if let Some(old) = request.old {
             for field in ["priority", "preemptionPolicy"] {
                 let kept = &old["spec"][field];
                 if pod["spec"][field].is_null() && !kept.is_null() {

@@ -8,14 +8,13 @@ use crate::request::{Outcome, Plugin, Request};
 pub(crate) struct RuntimeClass;
 
 impl Plugin for RuntimeClass {
-    fn mutate(
-        &self,
-        request: &Request<'_>,
-        pod: &mut Value,
-        _: &mut Outcome,
-    ) -> Result<(), Status> {
+    fn mutates(&self, request: &Request<'_>) -> bool {
+        request.is(&GroupResource::PODS) && request.creates()
+    }
+
+    fn mutate(&self, request: &Request<'_>, pod: &mut Value) -> Result<(), Status> {
         let name = pod.text("spec.runtimeClassName");
-        if !request.is(&GroupResource::PODS) || !request.creates() || name.is_empty() {
+        if name.is_empty() {
             return Ok(());
         }
         let Some(class) = request.objects.get(&GroupResource::RUNTIME_CLASSES, "", name) else {

@@ -16,16 +16,12 @@ pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
 const ENFORCE_MOUNTABLE: &str = "kubernetes.io/enforce-mountable-secrets";
 
 impl Plugin for ServiceAccount {
-    fn mutate(
-        &self,
-        request: &Request<'_>,
-        pod: &mut Value,
-        _: &mut Outcome,
-    ) -> Result<(), Status> {
-        if !request.is(&GroupResource::PODS)
-            || !request.creates()
-            || pod.annotation(MIRROR).is_some()
-        {
+    fn mutates(&self, request: &Request<'_>) -> bool {
+        request.is(&GroupResource::PODS) && request.creates()
+    }
+
+    fn mutate(&self, request: &Request<'_>, pod: &mut Value) -> Result<(), Status> {
+        if pod.annotation(MIRROR).is_some() {
             return Ok(());
         }
         if pod.text("spec.serviceAccountName").is_empty() {

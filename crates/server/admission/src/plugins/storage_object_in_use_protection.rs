@@ -1,7 +1,7 @@
 use api_meta::{GroupResource, Status, Tree as _};
 use serde_json::Value;
 
-use crate::request::{Outcome, Plugin, Request};
+use crate::request::{Plugin, Request};
 
 /// Adds the finalizer that keeps volumes, claims and volume attributes classes from being deleted while in use.
 pub(crate) struct StorageObjectInUseProtection;
@@ -19,15 +19,11 @@ const FINALIZERS: [(GroupResource, &str); 3] = [
 ];
 
 impl Plugin for StorageObjectInUseProtection {
-    fn mutate(
-        &self,
-        request: &Request<'_>,
-        object: &mut Value,
-        _: &mut Outcome,
-    ) -> Result<(), Status> {
-        if !request.creates() {
-            return Ok(());
-        }
+    fn mutates(&self, request: &Request<'_>) -> bool {
+        request.creates() && FINALIZERS.iter().any(|(resource, _)| request.is(resource))
+    }
+
+    fn mutate(&self, request: &Request<'_>, object: &mut Value) -> Result<(), Status> {
         for (resource, finalizer) in &FINALIZERS {
             if request.is(resource)
                 && object.items("metadata.finalizers").iter().all(|f| f != finalizer)

@@ -1,7 +1,7 @@
 use api_meta::{GroupResource, Status, Tree as _};
 use serde_json::{Value, json};
 
-use crate::request::{Outcome, Plugin, Request};
+use crate::request::{Plugin, Request};
 
 /// Taints a new node as not ready, so that no Pod is scheduled to it before the kubelet reports it ready.
 pub(crate) struct TaintNodesByCondition;
@@ -9,15 +9,11 @@ pub(crate) struct TaintNodesByCondition;
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 impl Plugin for TaintNodesByCondition {
-    fn mutate(
-        &self,
-        request: &Request<'_>,
-        node: &mut Value,
-        _: &mut Outcome,
-    ) -> Result<(), Status> {
-        if !request.is(&GroupResource::NODES) || !request.creates() {
-            return Ok(());
-        }
+    fn mutates(&self, request: &Request<'_>) -> bool {
+        request.is(&GroupResource::NODES) && request.creates()
+    }
+
+    fn mutate(&self, _: &Request<'_>, node: &mut Value) -> Result<(), Status> {
         let tainted = node
             .items("spec.taints")
             .iter()

@@ -42,7 +42,7 @@ fn name_of(object: &Value) -> String {
     object.name().to_owned()
 }
 
-/// Runs the mutating phases. Returns `true` if a policy or webhook has changed the object.
+/// Runs the mutating phases. Returns `true` if they may have changed the object.
 pub(crate) async fn admit(
     state: &State,
     attributes: &Attributes<'_>,
@@ -64,26 +64,26 @@ async fn mutate_by_all(
     object: &mut Value,
     outcome: &mut Outcome,
 ) -> Result<bool, Box<Status>> {
-    let (mut rounds, mut patched) = (Rounds::default(), false);
+    let (mut rounds, mut changed) = (Rounds::default(), false);
     if state.chain.is_on("NamespaceAutoProvision") {
         provide_namespace(state, attributes, object).await?;
     }
     loop {
         let name = name_of(object);
         let request = attributes.request(state, &name);
-        state.chain.mutate(&request, object, outcome)?;
+        changed |= state.chain.mutate(&request, object)?;
         let call = attributes.call;
         if state.chain.is_on("MutatingAdmissionPolicy") {
             let policies = &state.policies;
             let mutation = policies.mutate(&state.cache, call, &request, object, &mut rounds);
-            patched |= mutation.await?;
+            changed |= mutation.await?;
         }
         if state.chain.is_on("MutatingAdmissionWebhook") {
             let mutation = state.webhooks.mutate(call, &request, object, outcome, &mut rounds);
-            patched |= mutation.await?;
+            changed |= mutation.await?;
         }
         if rounds.is_over() {
-            return Ok(patched);
+            return Ok(changed);
         }
     }
 }

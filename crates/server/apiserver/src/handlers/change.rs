@@ -62,7 +62,7 @@ pub(crate) struct Update<'a> {
 
 /// Admission of an object that is about to be written.
 pub(crate) trait Admission: Sync {
-    /// Runs mutating admission. Returns `true` if a webhook or policy has changed the object.
+    /// Runs mutating admission. Returns `true` if it may have changed the object.
     fn admit<'a>(
         &'a self,
         attributes: &'a Attributes<'_>,
@@ -136,21 +136,26 @@ async fn attempt(
     if !update.track {
         meta::forget_owners(&mut new);
     }
-    decode::defaults(call.served(), definition, &mut new)?;
+    if update.view.is_some() {
+        decode::defaults(call.served(), definition, &mut new)?;
+    } else {
+        // The change has decoded the object with the schema's defaults, or kept those of the stored one.
+        decode::own_defaults(call.served(), definition, &mut new);
+    }
     if update.track {
         track(call, Some(&old), &mut new);
     }
     prepare(call, update.part, &old, &mut new)?;
     if let (None, Some((admission, attributes))) = (update.view, &admission) {
-        let patched = admission.admit(attributes, &mut new).await?;
-        if patched {
+        let changed = admission.admit(attributes, &mut new).await?;
+        if changed {
             // Webhooks must not set fields that the caller may not set.
             meta::keep_immutable_fields(definition, &old, &mut new)?;
             prepare(call, update.part, &old, &mut new)?;
+            decode::defaults(call.served(), definition, &mut new)?;
         }
     }
     check_further_permissions(&state.security, call, Moment::Write, &new, Some(&old))?;
-    decode::defaults(call.served(), definition, &mut new)?;
     let allocation = allocate(state, call, &mut new, Some(&old)).await?;
     check_changed(state, call, update.part, &old, &new)?;
     if let Some((admission, attributes)) = &admission {

@@ -67,12 +67,8 @@ pub(super) async fn insert(
     }
     check_terminating(&*state.security.objects, call)?;
     meta::clear_server_fields(&mut tree);
-    if tracked {
-        // The body was decoded with the schema's defaults already.
-        decode::own_defaults(call.served(), definition, &mut tree);
-    } else {
-        decode::defaults(call.served(), definition, &mut tree)?;
-    }
+    // The object was decoded with the schema's defaults.
+    decode::own_defaults(call.served(), definition, &mut tree);
     let attributes = Attributes::create(call);
     // The field manager owns the sent fields and their defaults, but not what the server sets later. Webhooks and
     // policies may read `managedFields`; without them the fields stay encoded.
@@ -82,19 +78,21 @@ pub(super) async fn insert(
     } else if tracked {
         track(call, None, &mut tree);
     }
-    admission::admit(state, &attributes, &mut tree).await?;
+    let changed = admission::admit(state, &attributes, &mut tree).await?;
     // Admission may have moved the object to another namespace, which the caller may not be allowed to write to.
     meta::check_namespace(definition, &mut tree, &call.path.namespace)?;
     check_further_permissions(&state.security, call, Moment::Write, &tree, None)?;
-    decode::defaults(call.served(), definition, &mut tree)?;
+    if changed {
+        decode::defaults(call.served(), definition, &mut tree)?;
+    }
     // Set the server's fields last: neither the client nor admission may change them.
     let generated = meta::generate_name(&mut tree);
     meta::begin_life(&mut tree);
     meta::sign(call, &mut tree);
     definition.strategy.prepare_create(&mut tree, &clock::now().to_string());
-    if definition.custom.is_some() {
-        // The status, which clients cannot set, may have defaults.
-        decode::defaults(call.served(), definition, &mut tree)?;
+    if definition.custom.is_some() && definition.strategy.status.is_some() {
+        // The preparation has removed the status, which may have defaults.
+        decode::member_defaults(call.served(), &mut tree)?;
     }
     // Held until the Service is stored. If that fails, dropping it releases the allocation.
     let allocation = allocate(state, call, &mut tree, None).await?;

@@ -451,16 +451,22 @@ fn report_findings(
     Ok(())
 }
 
-/// Applies the defaults of the schema and the kind. It runs again after admission has changed the object.
+/// Applies the defaults of the schema and the kind to an object that has changed since it was decoded.
 pub(crate) fn defaults(
     served: &ServedVersion,
     definition: &Definition,
     tree: &mut Value,
 ) -> Result<(), Box<Status>> {
-    api_schema::apply_defaults(&served.schema, served.node, tree)
-        .map_err(|error| Box::new(Status::request_too_large(error)))?;
+    let filled = api_schema::apply_defaults(&served.schema, served.node, tree);
+    filled.map_err(|error| Box::new(Status::request_too_large(error)))?;
     own_defaults(served, definition, tree);
     Ok(())
+}
+
+/// Applies the schema's defaults of missing members, but not those within the members that are present.
+pub(crate) fn member_defaults(served: &ServedVersion, tree: &mut Value) -> Result<(), Box<Status>> {
+    let filled = api_schema::apply_member_defaults(&served.schema, served.node, tree);
+    filled.map_err(|error| Box::new(Status::request_too_large(error)))
 }
 
 /// Applies the kind's own defaults, which are defined for the storage version.

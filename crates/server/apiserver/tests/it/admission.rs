@@ -61,12 +61,7 @@ impl Recorder {
 }
 
 impl Plugin for Recorder {
-    fn mutate(
-        &self,
-        request: &Request<'_>,
-        object: &mut Value,
-        _: &mut Outcome,
-    ) -> Result<(), Status> {
+    fn precheck(&self, request: &Request<'_>, object: &Value) -> Result<(), Status> {
         self.note("mutate", request, object);
         Ok(())
     }

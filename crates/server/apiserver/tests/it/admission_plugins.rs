@@ -1,6 +1,6 @@
 //! Admission plugins in requests of nodes and users.
 
-use admission::{Outcome, Plugin, Request};
+use admission::{Plugin, Request};
 use api_meta::Status;
 use serde_json::{Value, json};
 
@@ -13,17 +13,14 @@ use crate::{
 struct Liar;
 
 impl Plugin for Liar {
-    fn mutate(
-        &self,
-        request: &Request<'_>,
-        object: &mut Value,
-        _: &mut Outcome,
-    ) -> Result<(), Status> {
-        if request.creates() && object["kind"] == "CertificateSigningRequest" {
-            object["metadata"]["uid"] = json!("mine");
-            object["spec"]["username"] = json!("somebody-else");
-            object["status"] = json!({"certificate": "bGllcw=="});
-        }
+    fn mutates(&self, request: &Request<'_>) -> bool {
+        request.creates() && request.kind.kind == "CertificateSigningRequest"
+    }
+
+    fn mutate(&self, _: &Request<'_>, object: &mut Value) -> Result<(), Status> {
+        object["metadata"]["uid"] = json!("mine");
+        object["spec"]["username"] = json!("somebody-else");
+        object["status"] = json!({"certificate": "bGllcw=="});
         Ok(())
     }
 }
