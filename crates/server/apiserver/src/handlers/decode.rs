@@ -90,10 +90,9 @@ impl<'a> ExpectedType<'a> {
 
     /// Returns the Status for the result of an apply that does not fit a built-in type. As upstream, it is an internal
     /// error.
-    fn unconvertible(&self, tree: &Value, cause: &str) -> Box<Status> {
+    fn unconvertible(&self, namespace: &str, name: &str, cause: &str) -> Box<Status> {
         let group = if self.api_version.contains('/') { "" } else { "/" };
         let gvk = format!("{group}{}, Kind={}", self.api_version, self.kind);
-        let (namespace, name) = (tree.namespace(), tree.name());
         let decoding =
             if cause.starts_with("illegal base64") { "error decoding from json: " } else { "" };
         let message = format!(
@@ -145,10 +144,7 @@ pub(crate) fn decode(
 ) -> Result<Value, Box<Status>> {
     let mut duplicates = Vec::new();
     let decoded = match raw_body(call, body, expected)? {
-        RawBody::Json { json, from_yaml } => {
-            if from_yaml && validation(call) != Validation::Ignore {
-                duplicates = api_codec::yaml_duplicates(body);
-            }
+        RawBody::Json(json) => {
             let decoded = api_schema::decode(expected.schema, expected.node, &json, Fill::Defaults);
             // A wrong type is reported before other errors. If the decoded object has the expected type, the body need
             // not be parsed again.
@@ -157,8 +153,11 @@ pub(crate) fn decode(
             }
             decoded
         }
-        RawBody::Tree(tree) => {
-            check_named((tree.text("apiVersion"), tree.text("kind")), &[], expected)?;
+        RawBody::Tree { tree, from_yaml } => {
+            if from_yaml && validation(call) != Validation::Ignore {
+                duplicates = api_codec::yaml_duplicates(body);
+            }
+            check_tree_type(&tree, expected)?;
             api_schema::decode_value(expected.schema, expected.node, tree, Fill::Defaults)
         }
     };
@@ -173,7 +172,6 @@ pub(crate) fn decode_applied(call: &Call, body: &Bytes) -> Result<Value, Box<Sta
     let expected = ExpectedType::of(&call.resource.definition, call.served());
     let tree = api_codec::from_yaml(body)
         .map_err(|e| Box::new(Status::bad_request(format!("error decoding YAML: {e}"))))?;
-    let json = serde_json::to_vec(&tree).map_err(|e| expected.unrecognized(e))?;
     if tree["apiVersion"].as_str().is_none_or(str::is_empty)
         || tree["kind"].as_str().is_none_or(str::is_empty)
     {
@@ -181,8 +179,9 @@ pub(crate) fn decode_applied(call: &Call, body: &Bytes) -> Result<Value, Box<Sta
             "apiVersion and kind must be set in an applied configuration",
         )));
     }
-    check_type(&json, expected)?;
-    let mut decoded = match api_schema::decode(expected.schema, expected.node, &json, Fill::Given) {
+    check_tree_type(&tree, expected)?;
+    let (schema, node) = (expected.schema, expected.node);
+    let mut decoded = match api_schema::decode_value(schema, node, tree.clone(), Fill::Given) {
         // Unknown fields and fields of a wrong type cannot be owned. The apply itself rejects them, with every
         // `fieldValidation`.
         Ok(decoded) if decoded.unknown().next().is_some() => return Ok(tree),
@@ -218,7 +217,7 @@ pub(crate) fn decode_patched(
     tree: &Value,
     shown: &Value,
 ) -> Result<Value, Box<Status>> {
-    decode_again(call, tree, Fill::Defaults, |_, error| {
+    decode_again(call, tree.clone(), Fill::Defaults, |_, error| {
         let detail = error.to_string();
         let error = FieldError::invalid(&Path::new("patch"), shown.to_string(), detail);
         Box::new(Status::invalid(&GroupKind::new("", ""), "", &[error]))
@@ -226,10 +225,11 @@ pub(crate) fn decode_patched(
 }
 
 /// Decodes the result of an apply.
-pub(crate) fn decode_merged(call: &Call, tree: &Value) -> Result<Value, Box<Status>> {
+pub(crate) fn decode_merged(call: &Call, tree: Value) -> Result<Value, Box<Status>> {
+    let (namespace, name) = (tree.namespace().to_owned(), tree.name().to_owned());
     decode_again(call, tree, Fill::Applied, |expected, error| match error {
         TreeError::Type(error) if !expected.custom => {
-            expected.unconvertible(tree, &error.to_string())
+            expected.unconvertible(&namespace, &name, &error.to_string())
         }
         error => expected.unreadable(error),
     })
@@ -252,13 +252,13 @@ struct StrictError(Vec<String>);
 
 fn decode_again(
     call: &Call,
-    tree: &Value,
+    tree: Value,
     fill: Fill,
     reject: impl Fn(&ExpectedType<'_>, TreeError) -> Box<Status>,
 ) -> Result<Value, Box<Status>> {
     let expected = ExpectedType::of(&call.resource.definition, call.served());
     let (schema, node) = (expected.schema, expected.node);
-    let decoded = api_schema::decode_value(schema, node, tree.clone(), fill);
+    let decoded = api_schema::decode_value(schema, node, tree, fill);
     let mut decoded = decoded.map_err(|error| match error {
         DecodeError::Exceeded(_) => Box::new(Status::request_too_large(&error)),
         error => reject(&expected, TreeError::Type(error)),
@@ -293,10 +293,10 @@ pub(crate) fn decode_options(call: &Call, body: &[u8]) -> Result<Value, Box<Stat
     let body = Bytes::copy_from_slice(body);
     let expected = ExpectedType::builtin("", "v1", "v1", "DeleteOptions")?;
     let decoded = match raw_body(call, &body, expected)? {
-        RawBody::Json { json, .. } => {
+        RawBody::Json(json) => {
             api_schema::decode(expected.schema, expected.node, &json, Fill::Given)
         }
-        RawBody::Tree(tree) => {
+        RawBody::Tree { tree, .. } => {
             api_schema::decode_value(expected.schema, expected.node, tree, Fill::Given)
         }
     };
@@ -308,12 +308,12 @@ pub(crate) fn decode_options(call: &Call, body: &[u8]) -> Result<Value, Box<Stat
 
 /// A body before it is decoded with the schema.
 enum RawBody {
-    Json {
-        json: Bytes,
+    Json(Bytes),
+    /// A body in YAML or protobuf. It has no syntax errors, so it is not converted to JSON first.
+    Tree {
+        tree: Value,
         from_yaml: bool,
     },
-    /// Protobuf has no duplicate fields and no syntax errors, so it is not converted to JSON first.
-    Tree(Value),
 }
 
 fn raw_body(call: &Call, body: &Bytes, expected: ExpectedType<'_>) -> Result<RawBody, Box<Status>> {
@@ -324,18 +324,17 @@ fn raw_body(call: &Call, body: &Bytes, expected: ExpectedType<'_>) -> Result<Raw
         .unwrap_or("application/json");
     match content_type.split(';').next().unwrap_or_default().trim() {
         "application/json" | "" | "*/*" | "application/x-www-form-urlencoded" => {
-            Ok(RawBody::Json { json: body.clone(), from_yaml: false })
+            Ok(RawBody::Json(body.clone()))
         }
         "application/yaml" | "application/x-yaml" | "text/yaml" => {
             let tree = api_codec::from_yaml(body).map_err(|error| {
                 expected.unrecognized(format_args!("{} ({})", error.cause(), summary(body)))
             })?;
-            let json = serde_json::to_vec(&tree).map_err(|e| expected.unrecognized(e))?;
-            Ok(RawBody::Json { json: json.into(), from_yaml: true })
+            Ok(RawBody::Tree { tree, from_yaml: true })
         }
         "application/vnd.kubernetes.protobuf" if !expected.custom => {
             let tree = api_codec::protobuf::from_protobuf(Schema::builtin(), body);
-            tree.map(RawBody::Tree).map_err(|error| match error {
+            tree.map(|tree| RawBody::Tree { tree, from_yaml: false }).map_err(|error| match error {
                 ProtobufError::Exceeded(BudgetExceeded::Memory(_)) => {
                     Box::new(Status::request_too_large(error))
                 }
@@ -350,6 +349,15 @@ fn raw_body(call: &Call, body: &Bytes, expected: ExpectedType<'_>) -> Result<Raw
     }
 }
 
+/// Like [`check_type`]. Only a tree of another type is converted to JSON, which the error may quote.
+fn check_tree_type(tree: &Value, expected: ExpectedType<'_>) -> Result<(), Box<Status>> {
+    if expected.is_type_of(tree) {
+        return Ok(());
+    }
+    let json = serde_json::to_vec(tree).map_err(|e| expected.unrecognized(e))?;
+    check_type(&json, expected)
+}
+
 fn check_type(json: &[u8], expected: ExpectedType<'_>) -> Result<(), Box<Status>> {
     let meta = api_codec::type_meta(json).map_err(|e| {
         expected.unrecognized(format!("couldn't get version/kind; json parse error: {e}"))
@@ -362,15 +370,7 @@ fn check_type(json: &[u8], expected: ExpectedType<'_>) -> Result<(), Box<Status>
         let cause = format!("Object 'Kind' is missing in '{body}' ({start}{more})");
         return Err(expected.unrecognized(cause));
     }
-    check_named((&meta.api_version, &meta.kind), json, expected)
-}
-
-/// `json` is the source of the object's name in errors.
-fn check_named(
-    (api_version, kind): (&str, &str),
-    json: &[u8],
-    expected: ExpectedType<'_>,
-) -> Result<(), Box<Status>> {
+    let (api_version, kind) = (&*meta.api_version, &*meta.kind);
     let left_out = api_version.is_empty() && !expected.custom;
     let fits = api_version == expected.api_version
         || !expected.former.is_empty() && api_version == expected.former;

@@ -205,7 +205,7 @@ fn apply(
         merged.put(&["metadata", "managedFields"], json!([{}]));
     }
     // A configuration is partial, so the defaults of the other fields are applied as in other writes.
-    decode::decode_merged(call, &merged)
+    decode::decode_merged(call, merged)
 }
 
 fn patch_status(call: &Call, error: &api_patch::PatchError) -> Status {
