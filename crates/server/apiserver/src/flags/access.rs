@@ -88,11 +88,38 @@ pub struct OidcFlags {
 
 /// The error for invalid flags, in upstream's words.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct AccessFlagError(String);
-
-fn wrong(words: impl Into<String>) -> AccessFlagError {
-    AccessFlagError(words.into())
+pub enum AccessFlagError {
+    #[error("authentication-config file and oidc-* flags are mutually exclusive")]
+    IssuersTwice,
+    #[error(
+        "oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set"
+    )]
+    IncompleteIssuer,
+    #[error(
+        "invalid argument {0:?} for \"--oidc-required-claim\" flag: malformed pair, expect string=string"
+    )]
+    RequiredClaim(String),
+    #[error(
+        "unsupported authentication webhook version {0:?}, supported versions are \"v1\", \"v1beta1\""
+    )]
+    TokenWebhookVersion(String),
+    #[error(
+        "--authorization-config can not be specified when --authorization-mode or \
+         --authorization-webhook-* flags are defined"
+    )]
+    AuthorizersTwice,
+    #[error("authorization-mode {0:?} is not a valid mode")]
+    UnknownMode(String),
+    #[error("authorization-mode [{}] has mode specified more than once", .0.join(" "))]
+    RepeatedMode(Vec<String>),
+    #[error("authorization-mode {mode}'s authorization {file} file not passed")]
+    NoFile { mode: &'static str, file: &'static str },
+    #[error("cannot specify --authorization-{file}-file without mode {mode}")]
+    UnusedFile { mode: &'static str, file: &'static str },
+    #[error(
+        "unsupported webhook authorizer version {0:?}, supported versions are \"v1\", \"v1beta1\""
+    )]
+    AuthorizationWebhookVersion(String),
 }
 
 const VERSIONS: [&str; 2] = ["v1", "v1beta1"];
@@ -105,17 +132,13 @@ impl AccessFlags {
     ) -> Result<AuthenticationOptions, AccessFlagError> {
         let oidc = self.oidc.options()?;
         if self.authentication_config.is_some() && self.oidc.is_set() {
-            let words = "authentication-config file and oidc-* flags are mutually exclusive";
-            return Err(wrong(words));
+            return Err(AccessFlagError::IssuersTwice);
         }
         let version = self.authentication_token_webhook_version.clone();
         let webhook = match self.authentication_token_webhook_config_file.clone() {
             None => None,
             Some(_) if !VERSIONS.contains(&version.as_str()) => {
-                return Err(wrong(format!(
-                    "unsupported authentication webhook version {version:?}, supported versions \
-                     are \"v1\", \"v1beta1\""
-                )));
+                return Err(AccessFlagError::TokenWebhookVersion(version));
             }
             Some(kubeconfig) => {
                 let ttl = self.authentication_token_webhook_cache_ttl.to_std();
@@ -137,10 +160,7 @@ impl AccessFlags {
         let file = self.authorization_config.clone();
         if file.is_some() {
             return if older {
-                Err(wrong(
-                    "--authorization-config can not be specified when --authorization-mode or \
-                     --authorization-webhook-* flags are defined",
-                ))
+                Err(AccessFlagError::AuthorizersTwice)
             } else {
                 Ok(AuthorizationOptions { file, policies, ..AuthorizationOptions::default() })
             };
@@ -160,35 +180,27 @@ impl AccessFlags {
     fn check_modes(&self, modes: &[&str]) -> Result<(), AccessFlagError> {
         let has = |mode: &str| modes.contains(&mode);
         if let Some(mode) = modes.iter().find(|mode| !TYPES.contains(mode)) {
-            return Err(wrong(format!("authorization-mode {mode:?} is not a valid mode")));
+            return Err(AccessFlagError::UnknownMode((*mode).to_owned()));
         }
-        let (policies, webhook) =
-            (&self.authorization_policy_file, &self.authorization_webhook_config_file);
-        let words = match () {
-            () if has("ABAC") && policies.is_none() => {
-                "authorization-mode ABAC's authorization policy file not passed"
-            }
-            () if has("Webhook") && webhook.is_none() => {
-                "authorization-mode Webhook's authorization config file not passed"
-            }
-            () if policies.is_some() && !has("ABAC") => {
-                "cannot specify --authorization-policy-file without mode ABAC"
-            }
-            () if webhook.is_some() && !has("Webhook") => {
-                "cannot specify --authorization-webhook-config-file without mode Webhook"
-            }
-            () => {
-                let twice = modes.iter().enumerate().any(|(i, mode)| modes[..i].contains(mode));
-                let shown: Vec<String> = modes.iter().map(|mode| format!("{mode:?}")).collect();
-                let words = "has mode specified more than once";
-                return if twice {
-                    Err(wrong(format!("authorization-mode [{}] {words}", shown.join(" "))))
-                } else {
-                    Ok(())
-                };
-            }
-        };
-        Err(wrong(words))
+        let policies = self.authorization_policy_file.is_some();
+        let webhook = self.authorization_webhook_config_file.is_some();
+        if has("ABAC") && !policies {
+            return Err(AccessFlagError::NoFile { mode: "ABAC", file: "policy" });
+        }
+        if has("Webhook") && !webhook {
+            return Err(AccessFlagError::NoFile { mode: "Webhook", file: "config" });
+        }
+        if policies && !has("ABAC") {
+            return Err(AccessFlagError::UnusedFile { mode: "ABAC", file: "policy" });
+        }
+        if webhook && !has("Webhook") {
+            return Err(AccessFlagError::UnusedFile { mode: "Webhook", file: "webhook-config" });
+        }
+        if modes.iter().enumerate().any(|(i, mode)| modes[..i].contains(mode)) {
+            let shown = modes.iter().map(|mode| format!("{mode:?}")).collect();
+            return Err(AccessFlagError::RepeatedMode(shown));
+        }
+        Ok(())
     }
 
     fn authorization_webhook(&self) -> Result<Option<WebhookConfiguration>, AccessFlagError> {
@@ -198,10 +210,7 @@ impl AccessFlags {
         let mut webhook = AuthorizationOptions::webhook(kubeconfig);
         if let Some(version) = self.authorization_webhook_version.clone() {
             if !VERSIONS.contains(&version.as_str()) {
-                return Err(wrong(format!(
-                    "unsupported webhook authorizer version {version:?}, supported versions are \
-                     \"v1\", \"v1beta1\""
-                )));
+                return Err(AccessFlagError::AuthorizationWebhookVersion(version));
             }
             webhook.subject_access_review_version = version;
         }
@@ -240,9 +249,7 @@ impl OidcFlags {
         let given = |text: &Option<String>| text.clone().unwrap_or_default();
         let (url, client) = (given(&self.oidc_issuer_url), given(&self.oidc_client_id));
         if url.is_empty() || client.is_empty() {
-            let words = "oidc-issuer-url and oidc-client-id must be specified together when any \
-                         oidc-* flags are set";
-            return Err(wrong(words));
+            return Err(AccessFlagError::IncompleteIssuer);
         }
         let mut jwt = JwtAuthenticator::default();
         let claim = self.oidc_username_claim.clone().unwrap_or_else(|| "sub".to_owned());
@@ -260,12 +267,9 @@ impl OidcFlags {
                 PrefixedClaimOrExpression { claim, prefix, ..Default::default() };
         }
         for text in &self.oidc_required_claim {
-            let (claim, value) = text.split_once('=').ok_or_else(|| {
-                wrong(format!(
-                    "invalid argument {text:?} for \"--oidc-required-claim\" flag: malformed pair, \
-                     expect string=string"
-                ))
-            })?;
+            let pair = text.split_once('=');
+            let (claim, value) =
+                pair.ok_or_else(|| AccessFlagError::RequiredClaim(text.clone()))?;
             let (claim, value) = (claim.trim().to_owned(), value.trim().to_owned());
             // As in upstream's map, the last value of a claim counts.
             jwt.claim_validation_rules.retain(|rule| rule.claim != claim);

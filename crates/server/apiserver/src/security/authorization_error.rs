@@ -17,6 +17,8 @@ pub enum AuthorizationError {
         "authorizer type {kind} is not allowed if it was not enabled at initial server startup"
     )]
     NotEnabled { kind: String },
+    #[error("authorization-mode ABAC's authorization policy file not passed")]
+    NoPolicyFile,
     #[error(transparent)]
     Kubeconfig(#[from] KubeconfigError),
 }

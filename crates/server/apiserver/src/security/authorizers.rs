@@ -120,8 +120,7 @@ impl Authorizers {
                 )?))
             }
             (None, true) => {
-                let words = "authorization-mode ABAC's authorization policy file not passed";
-                return Err(SecurityError::Configuration(words.to_owned()));
+                return Err(AuthorizationError::NoPolicyFile.into());
             }
             (_, false) => None,
         };

@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use super::{authorization_error::AuthorizationError, metrics::SecurityMetrics};
+use super::{
+    authentication_error::AuthenticationError, authorization_error::AuthorizationError,
+    metrics::SecurityMetrics,
+};
 
 /// The interval at which a configuration file is checked.
 const POLL: Duration = Duration::from_secs(5);
@@ -23,10 +26,9 @@ pub enum SecurityError {
     #[error("using {path}, the {purpose}: {source}")]
     Use { purpose: &'static str, path: String, source: Box<dyn Error + Send + Sync> },
     #[error(transparent)]
+    Authentication(#[from] AuthenticationError),
+    #[error(transparent)]
     Authorization(#[from] AuthorizationError),
-    /// An invalid configuration, in upstream's words.
-    #[error("{0}")]
-    Configuration(String),
 }
 
 pub(super) fn read(purpose: &'static str, path: &Path) -> Result<Vec<u8>, SecurityError> {

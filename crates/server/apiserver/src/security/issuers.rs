@@ -9,7 +9,7 @@ use std::{
 use api_meta::{Timestamp, UserInfo};
 use auth::authn::{
     TokenError,
-    oidc::{IdToken, JwtAuthenticator, KeySet, untrusted_issuer},
+    oidc::{IdToken, IdTokenError, JwtAuthenticator, KeySet, untrusted_issuer},
 };
 use serde::Deserialize;
 use tokio::{
@@ -82,6 +82,10 @@ enum IssuerError {
     NotInitialized(Arc<str>),
     #[error("oidc: failed to decode keys: {0}")]
     KeyDocument(serde_json::Error),
+    #[error("oidc: authenticator not initialized")]
+    NotDiscovered,
+    #[error("oidc: verify token: failed to verify signature: fetching keys {0}")]
+    SigningKeys(Box<Self>),
     #[error("oidc: get keys failed {0}")]
     Keys(Box<Self>),
 }
@@ -227,23 +231,20 @@ impl Issuer {
 
     async fn verify(&self, token: &str, algorithms: &[String]) -> Result<UserInfo, TokenError> {
         let KeySource::Keys { at, keys } = self.source() else {
-            return Err(TokenError("oidc: authenticator not initialized".to_owned()));
+            return Err(TokenError::Remote(IssuerError::NotDiscovered.into()));
         };
         let token = IdToken::parse(token)?;
         let now = Timestamp::from(rt::now());
         token.check(&self.jwt.issuer().audiences, algorithms, now)?;
         if !token.is_signed_by(&keys) {
             let fresh = self.fresh_keys(&at).await.map_err(|error| {
-                let words = "oidc: verify token: failed to verify signature: fetching keys";
-                TokenError(format!("{words} {error}"))
+                TokenError::Remote(IssuerError::SigningKeys(Box::new(error)).into())
             })?;
             if !token.is_signed_by(&fresh) {
-                let words = "oidc: verify token: failed to verify signature: failed to verify id \
-                             token signature";
-                return Err(TokenError(words.to_owned()));
+                return Err(IdTokenError::Signature.into());
             }
         }
-        self.jwt.user(token.claims())
+        Ok(self.jwt.user(token.claims())?)
     }
 
     /// Returns keys that were fetched after this call. Concurrent calls share one fetch.

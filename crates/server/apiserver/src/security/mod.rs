@@ -2,6 +2,7 @@
 //! this module configures them, reloads their files, feeds them from the caches and calls external issuers and
 //! webhooks.
 
+mod authentication_error;
 mod authorization_error;
 mod authorizers;
 mod files;

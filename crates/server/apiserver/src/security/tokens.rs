@@ -7,13 +7,14 @@ use std::{
 };
 
 use api_config::{AuthenticationConfiguration, authentication::AnonymousAuth};
-use api_meta::{FieldError, Path, aggregate};
+use api_meta::{FieldError, Path};
 use auth::authn::{
     Anonymous, Authenticated, TokenError,
     oidc::{self, ALGORITHMS, JwtAuthenticator},
 };
 
 use super::{
+    authentication_error::{AuthenticationError, FileError},
     files::{ConfigFile, ReloadError, SecurityError, text},
     issuers::Issuers,
     metrics::{SecurityMetrics, hash},
@@ -42,10 +43,6 @@ pub(crate) struct ExternalTokens {
     tasks: rt::Tasks,
 }
 
-fn invalid(error: impl std::fmt::Display) -> SecurityError {
-    SecurityError::Configuration(format!("invalid authentication configuration: {error}"))
-}
-
 impl ExternalTokens {
     /// Builds the sources from the configuration, and returns the configuration of anonymous access. Issuers that do
     /// not respond do not prevent the start; their tokens are rejected until they do.
@@ -65,8 +62,7 @@ impl ExternalTokens {
             None => ALGORITHMS.iter().map(|name| (*name).to_owned()).collect(),
         };
         if let Some(unknown) = algorithms.iter().find(|alg| !ALGORITHMS.contains(&alg.as_str())) {
-            let words = format!("oidc: unsupported signing alg: {unknown:?}");
-            return Err(SecurityError::Configuration(words));
+            return Err(AuthenticationError::SigningAlgorithm(unknown.clone()).into());
         }
         let issuers = Issuers::new(authenticators, algorithms, backends, metrics, &server);
         issuers.start_discovery(tasks);
@@ -171,30 +167,17 @@ pub(super) fn configured(config: &Config) -> Result<IssuerConfig, SecurityError>
         None => (of_flags(config)?, None),
         Some(path) => {
             let text = text("authentication configuration", &path)?;
-            let read = parse(&text).map_err(|error| {
+            let read = parse(&text).map_err(|source| {
                 let path = path.display().to_string();
-                SecurityError::Configuration(format!(
-                    "failed to load authentication configuration from file {path:?}: {error}"
-                ))
+                AuthenticationError::File { path, source }
             })?;
             let server = hash(&config.identity());
             (read, Some(ConfigFile { purpose: "authentication", path, server, text }))
         }
     };
     let authenticators = oidc::authenticators(&read, &disallowed(config));
-    let authenticators = authenticators.map_err(|errors| invalid(aggregate(&errors)))?;
+    let authenticators = authenticators.map_err(AuthenticationError::Invalid)?;
     Ok(IssuerConfig { read, authenticators, config_file })
-}
-
-/// The reason why the file cannot be used.
-#[derive(Debug, thiserror::Error)]
-enum FileError {
-    #[error("empty config data")]
-    Empty,
-    #[error(transparent)]
-    Parse(#[from] api_config::Error),
-    #[error("{}", aggregate(.0))]
-    Invalid(Vec<FieldError>),
 }
 
 fn parse(text: &str) -> Result<AuthenticationConfiguration, FileError> {
@@ -225,9 +208,7 @@ fn anonymous(
         && config.authorization.chain.authorizers.iter().any(|a| a.kind == "AlwaysAllow");
     Ok(match &read.anonymous {
         Some(_) if config.authentication.anonymous_given => {
-            let words = "anonymous: Forbidden: --anonymous-auth flag cannot be set when anonymous \
-                         field is configured in authentication configuration file";
-            return Err(SecurityError::Configuration(words.to_owned()));
+            return Err(AuthenticationError::AnonymousTwice.into());
         }
         Some(file) if !file.enabled => Anonymous::Off,
         Some(file) if file.conditions.is_empty() => Anonymous::On,

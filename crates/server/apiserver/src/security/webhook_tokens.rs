@@ -59,6 +59,13 @@ enum TokenReviewError {
     Json(#[from] serde_json::Error),
     #[error("expected a TokenReview of {expected}, got {kind} of {version}")]
     Kind { expected: String, kind: String, version: String },
+    #[error("too many tokens wait for the authentication webhook")]
+    TooManyTokens,
+    #[error("the webhook returned a user without a name")]
+    NoName,
+    /// The webhook's own message.
+    #[error("{0}")]
+    Refusal(String),
 }
 
 impl WebhookTokens {
@@ -90,9 +97,7 @@ impl WebhookTokens {
             return Ok(cached.1.clone());
         }
         let Ok(_asked) = self.calls.try_acquire() else {
-            return Err(TokenError(
-                "too many tokens wait for the authentication webhook".to_owned(),
-            ));
+            return Err(TokenError::Remote(TokenReviewError::TooManyTokens.into()));
         };
         let review = json!({
             "kind": "TokenReview", "apiVersion": format!("authentication.k8s.io/{}", self.version),
@@ -100,7 +105,7 @@ impl WebhookTokens {
         });
         let status = self.send(&review).await.map_err(|error| {
             tracing::error!(%error, "Failed to make webhook authenticator request");
-            TokenError(error.to_string())
+            TokenError::Remote(error.into())
         })?;
         let found = self.evaluate(status, audiences)?;
         if !self.ttl.is_zero() {
@@ -138,11 +143,13 @@ impl WebhookTokens {
         }
         match (status.authenticated, status.error.is_empty()) {
             (true, _) if status.user.name.is_empty() => {
-                Err(TokenError("the webhook returned a user without a name".to_owned()))
+                Err(TokenError::Remote(TokenReviewError::NoName.into()))
             }
             (true, _) => Ok(Some(Authenticated { user: status.user, audiences: matched })),
             (false, true) => Ok(None),
-            (false, false) => Err(TokenError(status.error)),
+            (false, false) => {
+                Err(TokenError::Remote(TokenReviewError::Refusal(status.error).into()))
+            }
         }
     }
 }

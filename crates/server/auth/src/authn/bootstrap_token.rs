@@ -1,7 +1,7 @@
 //! Bootstrap tokens, such as `abcdef.0123456789abcdef`, with which a node joins. They are stored in Secrets of
 //! kube-system.
 
-use api_meta::{GroupResource, Objects, Timestamp, UserInfo, user::GROUP_AUTHENTICATED};
+use api_meta::{GroupResource, Objects, Timestamp, Tree as _, UserInfo, user::GROUP_AUTHENTICATED};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use base64::{Engine, prelude::BASE64_STANDARD as BASE64};
 use bootstrap_core::tokens;
@@ -44,7 +44,7 @@ impl TokenAuthenticator for BootstrapTokens {
                 .is_some_and(|v| verify_slices_are_equal(v.as_bytes(), wanted.as_bytes()).is_ok())
         };
         let in_force = object["type"] == tokens::SECRET_TYPE
-            && object["metadata"]["deletionTimestamp"].is_null()
+            && !object.has("metadata.deletionTimestamp")
             && equals("token-secret", secret)
             && equals("token-id", id)
             && field("usage-bootstrap-authentication").as_deref() == Some("true")
@@ -57,9 +57,8 @@ impl TokenAuthenticator for BootstrapTokens {
             field("auth-extra-groups").unwrap_or_default().split(',').filter(|g| !g.is_empty())
         {
             if !group.starts_with("system:bootstrappers:") {
-                return Err(TokenError(format!(
-                    "bootstrap token {id} names group {group:?}, which does not begin with system:bootstrappers:"
-                )));
+                let (id, group) = (id.to_owned(), group.to_owned());
+                return Err(TokenError::BootstrapGroup { id, group });
             }
             groups.push(group.to_owned());
         }
@@ -110,17 +109,17 @@ mod tests {
                 "system:authenticated"
             ]
         );
-        assert_eq!(ask(&[], "abcdef.0123456789abcdeX"), Ok(None));
-        assert_eq!(ask(&[], "abcdef.0123456789abcdee"), Ok(None));
-        assert_eq!(ask(&[], "uvwxyz.0123456789abcdef"), Ok(None));
-        assert_eq!(ask(&[("expiration", "2024-01-01T00:00:00Z")], good), Ok(None));
-        assert_eq!(ask(&[("expiration", "soon")], good), Ok(None));
+        assert_eq!(ask(&[], "abcdef.0123456789abcdeX").unwrap(), None);
+        assert_eq!(ask(&[], "abcdef.0123456789abcdee").unwrap(), None);
+        assert_eq!(ask(&[], "uvwxyz.0123456789abcdef").unwrap(), None);
+        assert_eq!(ask(&[("expiration", "2024-01-01T00:00:00Z")], good).unwrap(), None);
+        assert_eq!(ask(&[("expiration", "soon")], good).unwrap(), None);
         let mut cluster = Cluster::default();
         let mut binary = secret(&[]);
         binary["data"]["expiration"] = BASE64.encode(b"\xff\xfe").into();
         cluster.put(&GroupResource::SECRETS, binary);
-        assert_eq!(BootstrapTokens.authenticate(good, &[], now, &cluster), Ok(None));
-        assert_eq!(ask(&[("usage-bootstrap-authentication", "false")], good), Ok(None));
+        assert_eq!(BootstrapTokens.authenticate(good, &[], now, &cluster).unwrap(), None);
+        assert_eq!(ask(&[("usage-bootstrap-authentication", "false")], good).unwrap(), None);
         assert!(ask(&[("auth-extra-groups", "system:masters")], good).is_err());
     }
 }

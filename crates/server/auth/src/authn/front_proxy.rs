@@ -3,7 +3,7 @@
 use api_meta::{UserInfo, percent_decode};
 use http::HeaderMap;
 
-use super::certificate::{CertificateError, ClientCa};
+use super::certificate::ClientCa;
 
 /// The trusted proxies and their headers (`--requestheader-*`). Header names are case-insensitive.
 pub struct FrontProxy {
@@ -21,21 +21,26 @@ pub struct FrontProxy {
     pub extra_prefixes: Vec<String>,
 }
 
+/// The error for a proxy that may not set the user, with the common name of its certificate.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the front proxy's certificate for {0} is not acceptable: its common name is not in \
+     --requestheader-allowed-names, so it may not set the user"
+)]
+pub struct NotAllowed(String);
+
 impl FrontProxy {
     /// Returns the user in the headers. `proxy` is the common name of the peer's certificate, which `ca` verified.
     pub(super) fn user(
         &self,
         proxy: &str,
         headers: &HeaderMap,
-    ) -> Result<Option<UserInfo>, CertificateError> {
+    ) -> Result<Option<UserInfo>, NotAllowed> {
         let Some(name) = first(headers, &self.username_headers) else { return Ok(None) };
         if !self.allowed_names.is_empty()
             && !self.allowed_names.iter().any(|allowed| allowed == proxy)
         {
-            return Err(CertificateError::Refused {
-                subject: proxy.to_owned(),
-                cause: "its common name is not in --requestheader-allowed-names, so it may not set the user".into(),
-            });
+            return Err(NotAllowed(proxy.to_owned()));
         }
         let mut user = UserInfo {
             name: name.to_owned(),

@@ -26,7 +26,7 @@ use api_meta::{
     user::{ANONYMOUS, GROUP_AUTHENTICATED, GROUP_UNAUTHENTICATED},
 };
 use certificate::{CertificateError, ClientCa, VerifiedCertificate};
-pub use error::{TokenError, Unauthenticated};
+pub use error::{ServiceAccountTokenError, TokenError, Unauthenticated};
 use front_proxy::FrontProxy;
 use http::{HeaderMap, header};
 pub use jwt::{DigestCache, Hash};
@@ -152,7 +152,7 @@ impl Authentication {
         match self.by_certificate(presented) {
             Ok(Some(user)) => return Ok(AuthenticationResult::Authenticated(self.accepted(user))),
             Ok(None) => {}
-            Err(error) => refused = Some(error.into()),
+            Err(error) => refused = Some(error),
         }
         let now = presented.now.into();
         match bearer_token(presented.headers) {
@@ -207,7 +207,7 @@ impl Authentication {
     fn by_certificate(
         &self,
         presented: &RequestCredentials<'_>,
-    ) -> Result<Option<UserInfo>, CertificateError> {
+    ) -> Result<Option<UserInfo>, Unauthenticated> {
         let in_force = |certificate: &VerifiedCertificate| {
             if certificate.not_after < presented.now {
                 return Err(CertificateError::Expired(certificate.user.name.clone()));
@@ -222,8 +222,11 @@ impl Authentication {
         }
         match &presented.peer.client {
             None => Ok(None),
-            Some(Err(error)) => Err(error.clone()),
-            Some(Ok(certificate)) => in_force(certificate).map(|()| Some(certificate.user.clone())),
+            Some(Err(error)) => Err(error.clone().into()),
+            Some(Ok(certificate)) => {
+                in_force(certificate)?;
+                Ok(Some(certificate.user.clone()))
+            }
         }
     }
 

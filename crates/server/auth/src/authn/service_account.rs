@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
 use super::{
-    Authenticated, TokenAuthenticator, TokenError,
+    Authenticated, ServiceAccountTokenError as Refusal, TokenAuthenticator, TokenError,
     certificate::CREDENTIAL_ID,
     jwt::{self, DigestCache},
     keys::{KeyError, SigningKey, VerifyingKey},
@@ -127,7 +127,7 @@ impl ServiceAccountTokens {
     }
 
     /// Returns the verified claims, or `None` if the token has another issuer.
-    fn claims(&self, token: &str) -> Result<Option<Arc<Claims>>, TokenError> {
+    fn claims(&self, token: &str) -> Result<Option<Arc<Claims>>, Refusal> {
         let key = DigestCache::<Claims>::key(token);
         if let Some(claims) = self.checked.get(&key) {
             return Ok(Some(claims));
@@ -137,9 +137,7 @@ impl ServiceAccountTokens {
             return Ok(None);
         }
         if !jwt::verified(token, &self.keys) {
-            return Err(TokenError(
-                "the service account token's signature is not by any known key".into(),
-            ));
+            return Err(Refusal::Signature);
         }
         let claims = Arc::new(claims);
         self.checked.insert(key, claims.clone());
@@ -157,18 +155,16 @@ impl TokenAuthenticator for ServiceAccountTokens {
     ) -> Result<Option<Authenticated>, TokenError> {
         let Some(claims) = self.claims(token)? else { return Ok(None) };
         if now.unix() > claims.exp + LEEWAY_SECONDS {
-            return Err(TokenError("service account token has expired".into()));
+            return Err(Refusal::Expired.into());
         }
         if now.unix() < claims.nbf - LEEWAY_SECONDS {
-            return Err(TokenError("service account token is not valid yet".into()));
+            return Err(Refusal::NotYetValid.into());
         }
         let matched: Vec<String> =
             claims.aud.iter().filter(|a| audiences.contains(a)).cloned().collect();
         if matched.is_empty() {
-            return Err(TokenError(format!(
-                "token audiences {:?} is invalid for the target audiences {audiences:?}",
-                claims.aud
-            )));
+            let (given, expected) = (claims.aud.clone(), audiences.to_vec());
+            return Err(Refusal::Audiences { given, expected }.into());
         }
         if claims.bound.warnafter.is_some_and(|after| now.unix() > after) {
             tracing::debug!(user = %claims.sub, "a client uses a service account token that it should have refreshed");
@@ -179,25 +175,21 @@ impl TokenAuthenticator for ServiceAccountTokens {
 }
 
 /// Checks that the bound objects still exist.
-fn check_bound(bound: &Bound, now: Timestamp, objects: &dyn Objects) -> Result<(), TokenError> {
-    let live = |kind: &str, resource: &GroupResource, namespace: &str, wanted: &Ref| {
-        let described = format!("{kind} {}", go_quote(&wanted.name));
-        let object = objects.get(resource, namespace, &wanted.name).ok_or_else(|| {
-            TokenError(format!("{described} that the token is bound to does not exist"))
-        })?;
+fn check_bound(bound: &Bound, now: Timestamp, objects: &dyn Objects) -> Result<(), Refusal> {
+    let live = |kind: &'static str, resource: &GroupResource, namespace: &str, wanted: &Ref| {
+        let name = wanted.name.clone();
+        let Some(object) = objects.get(resource, namespace, &name) else {
+            return Err(Refusal::ObjectMissing { kind, name });
+        };
         let meta = &object["metadata"];
         let uid = meta.text("uid");
         if uid != wanted.uid {
-            return Err(TokenError(format!(
-                "{described} has UID {uid}, which is not the token's ({})",
-                wanted.uid
-            )));
+            let (uid, expected) = (uid.to_owned(), wanted.uid.clone());
+            return Err(Refusal::ObjectUid { kind, name, uid, expected });
         }
         let deleted = meta["deletionTimestamp"].as_str().and_then(|t| t.parse::<Timestamp>().ok());
         if deleted.is_some_and(|at| at.unix() < now.unix() - LEEWAY_SECONDS) {
-            return Err(TokenError(format!(
-                "{described} that the token is bound to has been deleted"
-            )));
+            return Err(Refusal::ObjectDeleted { kind, name });
         }
         Ok(())
     };
@@ -377,8 +369,7 @@ fn bind(bound: &mut Bound, wanted: &ObjectRef, objects: &dyn Objects) -> Result<
                     go_quote(&bound.serviceaccount.name)
                 )));
             }
-            if let Some(node) = object["spec"]["nodeName"].as_str().filter(|name| !name.is_empty())
-            {
+            if let Some(node) = object.opt_text("spec.nodeName") {
                 let node = objects.get(&GroupResource::NODES, "", node);
                 // The token names a deleted node without a UID.
                 bound.node = Some(node.map_or_else(

@@ -20,14 +20,10 @@ pub(super) fn token(headers: &HeaderMap) -> Result<Option<String>, TokenError> {
         return Ok(None);
     };
     if !protocols(headers).any(|name| !name.starts_with(PREFIX)) {
-        return Err(TokenError(
-            "the token is the only WebSocket protocol; offer another protocol beside it".into(),
-        ));
+        return Err(TokenError::OnlyProtocol);
     }
     let decoded = BASE64.decode(encoded).ok().and_then(|token| String::from_utf8(token).ok());
-    decoded.map(Some).ok_or_else(|| {
-        TokenError("the token in the WebSocket protocols is not valid base64url".into())
-    })
+    decoded.map(Some).ok_or(TokenError::ProtocolEncoding)
 }
 
 /// Removes the token from the protocols, so that it is neither selected nor forwarded.

@@ -44,7 +44,7 @@ pub(super) fn authorize_role(authorized: &AuthorizedRequest<'_>) -> Result<(), S
 }
 
 fn aggregates(role: &Value) -> bool {
-    role["aggregationRule"]["clusterRoleSelectors"].as_array().is_some_and(|s| !s.is_empty())
+    !role.items("aggregationRule.clusterRoleSelectors").is_empty()
 }
 
 /// Rejects a write of a binding to a role whose permissions the user does not hold and may not bind.

@@ -4,8 +4,8 @@ use api_config::authentication as config;
 use api_meta::UserInfo;
 use serde_json::{Map, Number, Value};
 
-use super::expressions::{Expression, ExpressionInput};
-use crate::authn::{TokenError, certificate::CREDENTIAL_ID};
+use super::expressions::{Expression, ExpressionError, ExpressionInput};
+use crate::authn::certificate::CREDENTIAL_ID;
 
 /// A compiled JWT authenticator: the issuer, the claim mappings and the validation rules.
 #[derive(Debug)]
@@ -21,13 +21,38 @@ pub struct JwtAuthenticator {
     pub(super) user_rules: Vec<(Expression, String)>,
 }
 
-fn failed(words: impl Into<String>) -> TokenError {
-    TokenError(format!("oidc: {}", words.into()))
+/// The reason why claims name no user, with upstream's messages.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimsError {
+    #[error(
+        "could not expand distributed claims: {0} is a distributed claim, which is not supported"
+    )]
+    Distributed(String),
+    #[error("error evaluating {purpose}: {source}")]
+    Expression { purpose: &'static str, source: ExpressionError },
+    #[error("error evaluating extra claim expression: {expression}: {source}")]
+    Extra { expression: String, source: ExpressionError },
+    #[error("empty username via CEL expression is not allowed")]
+    EmptyExpression,
+    #[error("parse {purpose} {claim:?}: {source}")]
+    Claim { purpose: &'static str, claim: String, source: ClaimError },
+    #[error("email not verified")]
+    EmailNotVerified,
+    #[error("parse 'email_verified' claim: it is not a boolean")]
+    EmailVerified,
+    #[error("the username claim {0:?} is empty")]
+    EmptyName(String),
+    #[error("required claim {0} not present in ID token")]
+    RequiredMissing(String),
+    #[error("parse claim {claim}: {source}")]
+    Required { claim: String, source: ClaimError },
+    #[error("required claim {claim} value does not match. Got = {got}, want = {expected}")]
+    RequiredValue { claim: String, got: String, expected: String },
 }
 
 /// The reason why a claim has no string.
 #[derive(Debug, thiserror::Error)]
-enum ClaimError {
+pub enum ClaimError {
     #[error("claim not present")]
     Absent,
     #[error("it is not a string")]
@@ -44,6 +69,11 @@ fn text(claims: &Map<String, Value>, name: &str) -> Result<String, ClaimError> {
     }
 }
 
+/// Returns a function that names the purpose of a failed expression.
+fn failed(purpose: &'static str) -> impl FnOnce(ExpressionError) -> ClaimsError {
+    move |source| ClaimsError::Expression { purpose, source }
+}
+
 impl JwtAuthenticator {
     /// Returns the configured issuer.
     pub fn issuer(&self) -> &config::Issuer {
@@ -51,7 +81,7 @@ impl JwtAuthenticator {
     }
 
     /// Maps the claims to a user and evaluates the validation rules.
-    pub fn user(&self, claims: &Map<String, Value>) -> Result<UserInfo, TokenError> {
+    pub fn user(&self, claims: &Map<String, Value>) -> Result<UserInfo, ClaimsError> {
         self.refuse_distributed(claims)?;
         let seen = Value::Object(self.seen(claims));
         let user = UserInfo {
@@ -64,70 +94,66 @@ impl JwtAuthenticator {
             required(claims, rule)?;
         }
         for (rule, message) in &self.claim_rules {
-            rule.require(&seen, ExpressionInput::Claims, message).map_err(|e| {
-                failed(format!("error evaluating claim validation expression: {e}"))
-            })?;
+            rule.require(&seen, ExpressionInput::Claims, message)
+                .map_err(failed("claim validation expression"))?;
         }
         if !self.user_rules.is_empty() {
             let shown = serde_json::json!({
                 "username": user.name, "uid": user.uid, "groups": user.groups, "extra": user.extra,
             });
             for (rule, message) in &self.user_rules {
-                rule.require(&shown, ExpressionInput::User, message).map_err(|e| {
-                    failed(format!("error evaluating user info validation rule: {e}"))
-                })?;
+                rule.require(&shown, ExpressionInput::User, message)
+                    .map_err(failed("user info validation rule"))?;
             }
         }
         Ok(user)
     }
 
     /// Rejects a token with distributed groups. Without the groups, rules that forbid a group would not match.
-    fn refuse_distributed(&self, claims: &Map<String, Value>) -> Result<(), TokenError> {
+    fn refuse_distributed(&self, claims: &Map<String, Value>) -> Result<(), ClaimsError> {
         let groups = &self.config.claim_mappings.groups.claim;
         let elsewhere = claims.get("_claim_names").and_then(|names| names.get(groups));
         if !groups.is_empty() && !claims.contains_key(groups) && elsewhere.is_some() {
-            return Err(failed(format!(
-                "could not expand distributed claims: {groups} is a distributed claim, which is not supported"
-            )));
+            return Err(ClaimsError::Distributed(groups.clone()));
         }
         Ok(())
     }
 
-    fn name(&self, claims: &Map<String, Value>, seen: &Value) -> Result<String, TokenError> {
+    fn name(&self, claims: &Map<String, Value>, seen: &Value) -> Result<String, ClaimsError> {
         if let Some(expression) = &self.username {
             let name = expression.string(seen, "username");
-            let name = name
-                .map_err(|e| failed(format!("error evaluating username claim expression: {e}")))?;
-            return if name.is_empty() {
-                Err(failed("empty username via CEL expression is not allowed"))
-            } else {
-                Ok(name)
-            };
+            let name = name.map_err(failed("username claim expression"))?;
+            return if name.is_empty() { Err(ClaimsError::EmptyExpression) } else { Ok(name) };
         }
         let mapping = &self.config.claim_mappings.username;
-        let name = text(claims, &mapping.claim)
-            .map_err(|e| failed(format!("parse username claims {:?}: {e}", mapping.claim)))?;
+        let name = text(claims, &mapping.claim).map_err(|source| ClaimsError::Claim {
+            purpose: "username claims",
+            claim: mapping.claim.clone(),
+            source,
+        })?;
         if mapping.claim == "email" {
             match claims.get("email_verified") {
                 None | Some(Value::Bool(true)) => {}
-                Some(Value::Bool(false) | Value::Null) => return Err(failed("email not verified")),
-                Some(_) => {
-                    return Err(failed("parse 'email_verified' claim: it is not a boolean"));
+                Some(Value::Bool(false) | Value::Null) => {
+                    return Err(ClaimsError::EmailNotVerified);
                 }
+                Some(_) => return Err(ClaimsError::EmailVerified),
             }
         }
         let name = mapping.prefix.clone().unwrap_or_default() + &name;
         if name.is_empty() {
-            return Err(failed(format!("the username claim {:?} is empty", mapping.claim)));
+            return Err(ClaimsError::EmptyName(mapping.claim.clone()));
         }
         Ok(name)
     }
 
-    fn groups(&self, claims: &Map<String, Value>, seen: &Value) -> Result<Vec<String>, TokenError> {
+    fn groups(
+        &self,
+        claims: &Map<String, Value>,
+        seen: &Value,
+    ) -> Result<Vec<String>, ClaimsError> {
         if let Some(expression) = &self.groups {
-            return expression
-                .strings(seen)
-                .map_err(|e| failed(format!("error evaluating group claim expression: {e}")));
+            return expression.strings(seen).map_err(failed("group claim expression"));
         }
         let mapping = &self.config.claim_mappings.groups;
         let Some(value) = claims.get(&mapping.claim).filter(|_| !mapping.claim.is_empty()) else {
@@ -137,7 +163,11 @@ impl JwtAuthenticator {
         let one = |value: &Value| match value {
             Value::String(text) => Ok(text.clone()),
             Value::Null => Ok(String::new()),
-            _ => Err(failed(format!("parse groups claim {:?}: it is not a string", mapping.claim))),
+            _ => Err(ClaimsError::Claim {
+                purpose: "groups claim",
+                claim: mapping.claim.clone(),
+                source: ClaimError::NotString,
+            }),
         };
         let groups = match value {
             Value::Null => Vec::new(),
@@ -148,16 +178,18 @@ impl JwtAuthenticator {
         Ok(groups.into_iter().map(|group| format!("{prefix}{group}")).collect())
     }
 
-    fn uid(&self, claims: &Map<String, Value>, seen: &Value) -> Result<String, TokenError> {
+    fn uid(&self, claims: &Map<String, Value>, seen: &Value) -> Result<String, ClaimsError> {
         let claim = &self.config.claim_mappings.uid.claim;
         match &self.uid {
-            Some(expression) => expression
-                .string(seen, "uid")
-                .map_err(|e| failed(format!("error evaluating uid claim expression: {e}"))),
-            None if claim.is_empty() => Ok(String::new()),
-            None => {
-                text(claims, claim).map_err(|e| failed(format!("parse uid claim {claim:?}: {e}")))
+            Some(expression) => {
+                expression.string(seen, "uid").map_err(failed("uid claim expression"))
             }
+            None if claim.is_empty() => Ok(String::new()),
+            None => text(claims, claim).map_err(|source| ClaimsError::Claim {
+                purpose: "uid claim",
+                claim: claim.clone(),
+                source,
+            }),
         }
     }
 
@@ -165,14 +197,14 @@ impl JwtAuthenticator {
         &self,
         claims: &Map<String, Value>,
         seen: &Value,
-    ) -> Result<std::collections::BTreeMap<String, Vec<String>>, TokenError> {
+    ) -> Result<std::collections::BTreeMap<String, Vec<String>>, ClaimsError> {
         let id = claims.get("jti").and_then(Value::as_str).filter(|id| !id.is_empty());
         let id = id.map(|id| (CREDENTIAL_ID.to_owned(), vec![format!("JTI={id}")]));
         let mut extra: std::collections::BTreeMap<_, _> = id.into_iter().collect();
         for (key, expression) in &self.extra {
-            let values = expression.strings(seen).map_err(|e| {
-                let text = &expression.text;
-                failed(format!("error evaluating extra claim expression: {text}: {e}"))
+            let values = expression.strings(seen).map_err(|source| ClaimsError::Extra {
+                expression: expression.text.clone(),
+                source,
             })?;
             if !values.is_empty() {
                 extra.insert(key.clone(), values);
@@ -220,16 +252,14 @@ fn seen(value: &Value, escapes: bool) -> Value {
 fn required(
     claims: &Map<String, Value>,
     rule: &config::ClaimValidationRule,
-) -> Result<(), TokenError> {
-    let (claim, wanted) = (&rule.claim, &rule.required_value);
-    if !claims.contains_key(claim) {
-        return Err(failed(format!("required claim {claim} not present in ID token")));
+) -> Result<(), ClaimsError> {
+    let (claim, expected) = (rule.claim.clone(), rule.required_value.clone());
+    if !claims.contains_key(&claim) {
+        return Err(ClaimsError::RequiredMissing(claim));
     }
-    let got = text(claims, claim).map_err(|e| failed(format!("parse claim {claim}: {e}")))?;
-    if got == *wanted {
-        return Ok(());
+    match text(claims, &claim) {
+        Ok(got) if got == expected => Ok(()),
+        Ok(got) => Err(ClaimsError::RequiredValue { claim, got, expected }),
+        Err(source) => Err(ClaimsError::Required { claim, source }),
     }
-    Err(failed(format!(
-        "required claim {claim} value does not match. Got = {got}, want = {wanted}"
-    )))
 }

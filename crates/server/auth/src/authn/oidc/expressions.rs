@@ -15,7 +15,7 @@ pub(super) enum ExpressionInput {
 
 /// The reason why an expression has no result that can be used, with upstream's messages.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum ExpressionError {
+pub enum ExpressionError {
     #[error("compilation failed: {0}")]
     Compilation(#[from] Issues),
     #[error("must evaluate to bool")]

@@ -7,9 +7,10 @@ mod jwks;
 mod token;
 mod validation;
 
-pub use claims::JwtAuthenticator;
+pub use claims::{ClaimError, ClaimsError, JwtAuthenticator};
+pub use expressions::ExpressionError;
 pub use jwks::KeySet;
-pub use token::{ALGORITHMS, IdToken, untrusted_issuer};
+pub use token::{ALGORITHMS, IdToken, IdTokenError, untrusted_issuer};
 pub use validation::{MAX_ISSUERS, authenticators};
 
 #[cfg(test)]

@@ -6,7 +6,6 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::jwks::KeySet;
-use crate::authn::TokenError;
 
 /// The supported signature algorithms, as upstream. A configuration file allows all of them.
 pub const ALGORITHMS: &[&str] =
@@ -33,8 +32,25 @@ pub struct IdToken<'t> {
     signature: Vec<u8>,
 }
 
-fn token_error(words: impl std::fmt::Display) -> TokenError {
-    TokenError(format!("oidc: verify token: {words}"))
+/// The reason why an ID token is rejected, with upstream's messages.
+#[derive(Debug, thiserror::Error)]
+pub enum IdTokenError {
+    #[error("oidc: malformed jwt")]
+    Malformed,
+    #[error("oidc: failed to unmarshal claims: {0}")]
+    Claims(#[source] serde_json::Error),
+    #[error("oidc: the token's header has the parameter crit, which is not supported")]
+    Critical,
+    #[error("oidc: id token signed with unsupported algorithm, expected {expected:?} got {got:?}")]
+    Algorithm { expected: Vec<String>, got: String },
+    #[error("oidc: expected audience in {expected:?} got {got:?}")]
+    Audience { expected: Vec<String>, got: Vec<String> },
+    #[error("oidc: token is expired (Token Expiry: {0})")]
+    Expired(Value),
+    #[error("oidc: current time before the nbf (not before) time")]
+    NotYetValid,
+    #[error("failed to verify signature: failed to verify id token signature")]
+    Signature,
 }
 
 /// Returns the unverified issuer of a token, or `None` if it is no JWT.
@@ -51,19 +67,15 @@ pub fn untrusted_issuer(token: &str) -> Option<String> {
 
 impl<'t> IdToken<'t> {
     /// Parses a token.
-    pub fn parse(token: &'t str) -> Result<Self, TokenError> {
-        let malformed = || token_error("oidc: malformed jwt");
+    pub fn parse(token: &'t str) -> Result<Self, IdTokenError> {
+        let malformed = || IdTokenError::Malformed;
         let (message, signature) = token.rsplit_once('.').ok_or_else(malformed)?;
         let (header, claims) = message.split_once('.').ok_or_else(malformed)?;
         let bytes = |part: &str| BASE64.decode(part).map_err(|_| malformed());
         let header: Header = serde_json::from_slice(&bytes(header)?).map_err(|_| malformed())?;
-        let claims = serde_json::from_slice(&bytes(claims)?);
-        let claims =
-            claims.map_err(|e| token_error(format!("oidc: failed to unmarshal claims: {e}")))?;
+        let claims = serde_json::from_slice(&bytes(claims)?).map_err(IdTokenError::Claims)?;
         if header.crit.is_some() {
-            return Err(token_error(
-                "oidc: the token's header has the parameter crit, which is not supported",
-            ));
+            return Err(IdTokenError::Critical);
         }
         Ok(Self { header, claims, message, signature: bytes(signature)? })
     }
@@ -75,13 +87,11 @@ impl<'t> IdToken<'t> {
         audiences: &[String],
         algorithms: &[impl AsRef<str>],
         now: Timestamp,
-    ) -> Result<(), TokenError> {
+    ) -> Result<(), IdTokenError> {
         let alg = &self.header.alg;
         if !algorithms.iter().any(|allowed| allowed.as_ref() == alg) {
-            let allowed: Vec<_> = algorithms.iter().map(AsRef::as_ref).collect();
-            return Err(token_error(format!(
-                "oidc: id token signed with unsupported algorithm, expected {allowed:?} got {alg:?}"
-            )));
+            let expected = algorithms.iter().map(|allowed| allowed.as_ref().to_owned()).collect();
+            return Err(IdTokenError::Algorithm { expected, got: alg.clone() });
         }
         let given: Vec<&str> = match self.claims.get("aud") {
             Some(Value::String(one)) => vec![one],
@@ -89,21 +99,17 @@ impl<'t> IdToken<'t> {
             _ => Vec::new(),
         };
         if !audiences.iter().any(|audience| given.contains(&audience.as_str())) {
-            return Err(token_error(format!(
-                "oidc: expected audience in {audiences:?} got {given:?}"
-            )));
+            let got = given.into_iter().map(str::to_owned).collect();
+            return Err(IdTokenError::Audience { expected: audiences.to_vec(), got });
         }
         let (now, time) = (now.unix() as f64, |name| self.claims.get(name).and_then(Value::as_f64));
         if time("exp").is_none_or(|end| end < now) {
-            return Err(token_error(format!(
-                "oidc: token is expired (Token Expiry: {})",
-                self.claims.get("exp").unwrap_or(&Value::Null)
-            )));
+            return Err(IdTokenError::Expired(self.claims.get("exp").cloned().unwrap_or_default()));
         }
         if !self.claims.get("nbf").is_none_or(Value::is_null)
             && time("nbf").is_none_or(|start| now + LEEWAY_SECONDS < start)
         {
-            return Err(token_error("oidc: current time before the nbf (not before) time"));
+            return Err(IdTokenError::NotYetValid);
         }
         Ok(())
     }
