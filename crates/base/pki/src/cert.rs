@@ -9,6 +9,7 @@ use x509_parser::{extensions::GeneralName, prelude::FromDer, x509::X509Name};
 
 use crate::{
     error::Error,
+    fault::Fault,
     identity::Identity,
     key::Key,
     names::{AltName, Subject, Usage},
@@ -222,9 +223,9 @@ impl Cert {
 
     pub(crate) fn parse(&self) -> Result<x509_parser::certificate::X509Certificate<'_>, Error> {
         let (rest, cert) = x509_parser::certificate::X509Certificate::from_der(&self.der)
-            .map_err(|e| Error::MalformedCertificate(e.to_string()))?;
+            .map_err(|e| Error::MalformedCertificate(Fault::Parser(e.to_string())))?;
         if !rest.is_empty() {
-            return Err(Error::MalformedCertificate("there are bytes after its end".to_owned()));
+            return Err(Error::MalformedCertificate(Fault::AfterEnd));
         }
         Ok(cert)
     }

@@ -12,7 +12,7 @@ use std::time::SystemTime;
 
 pub(crate) use certificate::Certificate;
 
-use crate::{cert::format_time, element::Fault, signature};
+use crate::{cert::format_time, fault::Fault, signature};
 
 /// The limit of signature checks in one verification, as in Go.
 const MAX_SIGNATURES: u32 = 100;
@@ -63,11 +63,10 @@ impl<'a> Search<'a> {
     }
 
     fn failure(self) -> Fault {
-        let unknown = "x509: certificate signed by unknown authority";
         match (self.invalid, self.unsigned) {
             (Some(invalid), _) => invalid,
-            (None, Some(hint)) => format!("{unknown} (possibly because of {hint:?})"),
-            (None, None) => unknown.to_owned(),
+            (None, Some(hint)) => Fault::NotSigned(Box::new(hint)),
+            (None, None) => Fault::UnknownAuthority,
         }
     }
 
@@ -108,26 +107,21 @@ impl<'a> Search<'a> {
 
     fn check_signature(&mut self, child: &Certificate, parent: &Certificate) -> Result<(), Fault> {
         let left = self.signatures_left.checked_sub(1);
-        self.signatures_left = left.ok_or(
-            "x509: signature check attempts limit reached while verifying certificate chain",
-        )?;
+        self.signatures_left = left.ok_or(Fault::SignatureLimit)?;
         let may_be_ca = parent.basic_constraints.map_or(parent.version < 3, |found| found.is_ca);
         if !may_be_ca || !parent.may_sign {
-            return Err(
-                "x509: invalid signature: parent certificate cannot sign this kind of certificate"
-                    .to_owned(),
-            );
+            return Err(Fault::ParentUsage);
         }
         let signature = &child.signature;
         if SHA1.contains(&signature.algorithm.as_slice()) {
-            return Err("x509: cannot verify signature: insecure algorithm SHA1".to_owned());
+            return Err(Fault::Sha1);
         }
         signature::check_key(&parent.public_key)?;
         let (key, message) = (&parent.public_key, &signature.message);
         match signature::verify(&signature.algorithm, key, message, &signature.value) {
             Some(true) => Ok(()),
-            Some(false) => Err("x509: verification failure".to_owned()),
-            None => Err("x509: cannot verify signature: algorithm unimplemented".to_owned()),
+            Some(false) => Err(Fault::Verification),
+            None => Err(Fault::Unimplemented),
         }
     }
 }
@@ -144,27 +138,21 @@ fn check_whole(chain: &[&Certificate]) -> Result<(), Fault> {
     if chain.iter().all(|link| link.client_auth) {
         return Ok(());
     }
-    Err("x509: certificate specifies an incompatible key usage".to_owned())
+    Err(Fault::KeyUsage)
 }
 
 impl Certificate {
     /// Checks the certificate alone.
     fn check_itself(&self, now: SystemTime) -> Result<(), Fault> {
         if self.unhandled {
-            return Err("x509: unhandled critical extension".to_owned());
+            return Err(Fault::UnhandledExtension);
         }
-        let (at, what) = (format_time(now), "x509: certificate has expired or is not yet valid");
+        let at = format_time(now);
         if now < self.not_before {
-            return Err(format!(
-                "{what}: current time {at} is before {}",
-                format_time(self.not_before)
-            ));
+            return Err(Fault::NotYetValid { now: at, from: format_time(self.not_before) });
         }
         if now > self.not_after {
-            return Err(format!(
-                "{what}: current time {at} is after {}",
-                format_time(self.not_after)
-            ));
+            return Err(Fault::Expired { now: at, until: format_time(self.not_after) });
         }
         Ok(())
     }
@@ -178,11 +166,11 @@ impl Certificate {
     ) -> Result<(), Fault> {
         self.check_itself(now)?;
         if !is_root && !self.basic_constraints.is_some_and(|found| found.is_ca) {
-            return Err("x509: certificate is not authorized to sign other certificates".to_owned());
+            return Err(Fault::NotAuthority);
         }
         let most = self.basic_constraints.and_then(|found| found.max_path_len);
         if most.is_some_and(|most| intermediates > most as usize) {
-            return Err("x509: too many intermediates for path length constraint".to_owned());
+            return Err(Fault::PathLength);
         }
         Ok(())
     }

@@ -6,7 +6,8 @@ use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 
 use crate::{
     chain::{Certificate, Search},
-    element::{BIT_STRING, Element, Fault, SEQUENCE},
+    element::{BIT_STRING, Element, SEQUENCE},
+    fault::Fault,
     identity::Identity,
     pem, signature,
 };
@@ -22,7 +23,7 @@ pub enum ClientError {
         "the client's certificate for {subject} is not acceptable: {cause}; it must be valid now, \
          signed by the client CA and meant for client authentication"
     )]
-    Refused { subject: String, cause: String },
+    Refused { subject: String, cause: Fault },
     #[error("the client's certificate for {0} has expired; renew it")]
     Expired(String),
 }
@@ -115,7 +116,8 @@ pub struct HandshakeKey {
 /// calls the same function and so rejects every such certificate: a server may finish the handshake and answer 401.
 pub fn handshake_key(leaf: &CertificateDer<'_>) -> Result<HandshakeKey, ClientError> {
     let leaf = readable_leaf(leaf)?;
-    HandshakeKey::read(leaf.public_key()).map_err(ClientError::Unreadable)
+    HandshakeKey::read(leaf.public_key())
+        .map_err(|fault| ClientError::Unreadable(fault.to_string()))
 }
 
 impl HandshakeKey {
@@ -125,7 +127,7 @@ impl HandshakeKey {
         let algorithm = parts.expect(SEQUENCE, what)?.content;
         // The first byte is the number of unused bits, which is 0 for a key.
         let [0, key @ ..] = parts.expect(BIT_STRING, what)?.content else {
-            return Err(format!("{what} is malformed"));
+            return Err(Fault::MalformedKey);
         };
         parts.end(what)?;
         let (algorithm, key) = (algorithm.to_vec(), key.to_vec());

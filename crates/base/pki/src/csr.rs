@@ -4,10 +4,9 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 
 use crate::{
     der::{self, Extensions},
-    element::{
-        BIT_STRING, BOOLEAN, Element, Fault, INTEGER, OBJECT_ID, OCTET_STRING, SEQUENCE, SET,
-    },
+    element::{BIT_STRING, BOOLEAN, Element, INTEGER, OBJECT_ID, OCTET_STRING, SEQUENCE, SET},
     error::Error,
+    fault::Fault,
     key::Key,
     names::{AltName, Subject},
     pem, signature,
@@ -73,7 +72,7 @@ impl SigningRequest {
     /// Parses an untrusted request. Returns an error if it is too large, malformed or not signed by its own key.
     pub fn from_der(der: Vec<u8>) -> Result<Self, Error> {
         if der.len() > LARGEST {
-            return Err(Error::MalformedRequest(format!("it is larger than {LARGEST} bytes")));
+            return Err(Error::MalformedRequest(Fault::TooLarge { limit: LARGEST }));
         }
         Parts::read(&der).map_err(Error::MalformedRequest)?.check_signature()?;
         Ok(Self { der })
@@ -189,10 +188,7 @@ impl<'a> Parts<'a> {
         match signature::verify(kind, self.key.encoding, self.signed.encoding, self.signature) {
             Some(true) => Ok(()),
             Some(false) => Err(Error::RequestSignature),
-            None => Err(Error::MalformedRequest(format!(
-                "its signature is of the unknown algorithm {}",
-                dotted(kind)
-            ))),
+            None => Err(Error::MalformedRequest(Fault::SignatureAlgorithm(dotted(kind)))),
         }
     }
 }
@@ -201,7 +197,7 @@ impl<'a> Parts<'a> {
 fn whole_bytes(bits: Element<'_>) -> Result<&[u8], Fault> {
     match bits.content.split_first() {
         Some((0, bytes)) => Ok(bytes),
-        _ => Err("a bit string of it does not consist of whole bytes".to_owned()),
+        _ => Err(Fault::PartialBytes),
     }
 }
 
@@ -216,13 +212,13 @@ fn requested_names(attributes: Element<'_>) -> Result<Vec<AltName>, Fault> {
         let values = parts.expect(SET, what)?;
         parts.end(what)?;
         if !seen.insert(kind) {
-            return Err(format!("it has the attribute {} twice", dotted(kind)));
+            return Err(Fault::RepeatedAttribute(dotted(kind)));
         }
         if kind == EXTENSION_REQUEST {
             let list = Element::only(values.content, SEQUENCE, "the list of extensions")?;
             names = names_of(list)?;
         } else if !IGNORED.contains(&kind) {
-            return Err(format!("it has the unknown attribute {}", dotted(kind)));
+            return Err(Fault::UnknownAttribute(dotted(kind)));
         }
     }
     Ok(names.unwrap_or_default())
@@ -241,13 +237,13 @@ fn names_of(extensions: Element<'_>) -> Result<Option<Vec<AltName>>, Fault> {
         let value = parts.expect(OCTET_STRING, what)?.content;
         parts.end(what)?;
         if !seen.insert(kind) {
-            return Err(format!("it asks for the extension {} twice", dotted(kind)));
+            return Err(Fault::RepeatedRequest(dotted(kind)));
         }
         if kind == ALT_NAMES {
             let list = Element::only(value, SEQUENCE, "the list of subjectAltNames")?;
             names = Some(list.elements().map(|name| alt_name(name?)).collect::<Result<_, _>>()?);
         } else if !DECIDED_BY_SIGNER.contains(&kind) {
-            return Err(format!("it asks for the unknown extension {}", dotted(kind)));
+            return Err(Fault::UnknownRequest(dotted(kind)));
         }
     }
     Ok(names)
@@ -257,7 +253,7 @@ fn alt_name(name: Element<'_>) -> Result<AltName, Fault> {
     let printed = |byte: &u8| (b' '..=b'~').contains(byte);
     let text = || match std::str::from_utf8(name.content) {
         Ok(text) if !text.is_empty() && text.as_bytes().iter().all(printed) => Ok(text.to_owned()),
-        _ => Err("a subjectAltName is empty, or not of printable ASCII".to_owned()),
+        _ => Err(Fault::AltNameText),
     };
     match name.tag {
         0x81 => text().map(AltName::Email),
@@ -267,9 +263,7 @@ fn alt_name(name: Element<'_>) -> Result<AltName, Fault> {
             .map(IpAddr::from)
             .or_else(|_| <[u8; 16]>::try_from(name.content).map(IpAddr::from))
             .map(AltName::Ip)
-            .map_err(|_| "a subjectAltName is not an IP address".to_owned()),
-        _ => {
-            Err("a subjectAltName is not a DNS name, e-mail address, IP address or URI".to_owned())
-        }
+            .map_err(|_| Fault::AltNameAddress),
+        _ => Err(Fault::AltNameKind),
     }
 }

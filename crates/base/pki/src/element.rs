@@ -1,8 +1,7 @@
 //! Parses DER elements strictly. Encodings that are not the one form of DER, and bytes after the end, are rejected,
 //! because other parsers may read them differently.
 
-/// An error message that completes "cannot be parsed:" or "is refused:".
-pub(crate) type Fault = String;
+use crate::fault::Fault;
 
 pub(crate) const BOOLEAN: u8 = 0x01;
 pub(crate) const INTEGER: u8 = 0x02;
@@ -23,7 +22,7 @@ pub(crate) struct Element<'a> {
 
 impl<'a> Element<'a> {
     /// Parses `bytes` as exactly one element.
-    pub(crate) fn only(bytes: &'a [u8], tag: u8, what: &str) -> Result<Self, Fault> {
+    pub(crate) fn only(bytes: &'a [u8], tag: u8, what: &'static str) -> Result<Self, Fault> {
         let mut all = Elements(bytes);
         let element = all.expect(tag, what)?;
         all.end(what)?;
@@ -40,18 +39,18 @@ impl<'a> Element<'a> {
 pub(crate) struct Elements<'a>(&'a [u8]);
 
 impl<'a> Elements<'a> {
-    pub(crate) fn expect(&mut self, tag: u8, what: &str) -> Result<Element<'a>, Fault> {
+    pub(crate) fn expect(&mut self, tag: u8, what: &'static str) -> Result<Element<'a>, Fault> {
         match self.next().transpose()? {
             Some(element) if element.tag == tag => Ok(element),
-            Some(element) => {
-                Err(format!("{what} has tag {:#04x} instead of {tag:#04x}", element.tag))
+            Some(Element { tag: found, .. }) => {
+                Err(Fault::Tag { element: what, found, expected: tag })
             }
-            None => Err(format!("{what} ends too early")),
+            None => Err(Fault::Short(what)),
         }
     }
 
-    pub(crate) fn end(self, what: &str) -> Result<(), Fault> {
-        if self.0.is_empty() { Ok(()) } else { Err(format!("{what} has bytes after its end")) }
+    pub(crate) fn end(self, what: &'static str) -> Result<(), Fault> {
+        if self.0.is_empty() { Ok(()) } else { Err(Fault::Trailing(what)) }
     }
 }
 
@@ -64,7 +63,7 @@ impl<'a> Iterator for Elements<'a> {
         }
         let (element, rest) = match split(self.0) {
             Some((element, rest)) => (Ok(element), rest),
-            None => (Err("it is not DER".to_owned()), &[][..]),
+            None => (Err(Fault::NotDer), &[][..]),
         };
         self.0 = rest;
         Some(element)

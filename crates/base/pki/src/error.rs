@@ -1,5 +1,7 @@
 use std::path::PathBuf;
 
+use crate::fault::Fault;
+
 /// The errors of keys, certificates and requests.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -27,10 +29,10 @@ pub enum Error {
     UnknownAlgorithm(String),
 
     #[error("the certificate cannot be parsed: {0}")]
-    MalformedCertificate(String),
+    MalformedCertificate(Fault),
 
     #[error("the certificate request cannot be parsed: {0}")]
-    MalformedRequest(String),
+    MalformedRequest(Fault),
 
     // Upstream's API server uses these exact words.
     #[error("PEM block type must be CERTIFICATE REQUEST")]
@@ -43,7 +45,7 @@ pub enum Error {
     BesideRequest(&'static str),
 
     #[error("the certificate request is refused: {0}")]
-    RefusedRequest(String),
+    RefusedRequest(Fault),
 
     #[error("the certificate request is not signed by the key that it names")]
     RequestSignature,

@@ -22,6 +22,7 @@ mod csr;
 mod der;
 mod element;
 mod error;
+mod fault;
 mod files;
 #[cfg(test)]
 mod fuzzed;
@@ -40,6 +41,7 @@ pub use cert::{Cert, CertInfo, format_time};
 pub use client::{ClientCa, ClientError, HandshakeKey, VerifiedClient, handshake_key};
 pub use csr::{RequestInfo, SigningRequest};
 pub use error::Error;
+pub use fault::Fault;
 pub use files::{
     KEY_MODE, PUBLIC_MODE, read_cert, read_certs, read_key, write_cert, write_file, write_key,
     write_public_key,

@@ -3,7 +3,7 @@
 use aws_lc_rs::signature::{self, ParsedPublicKey, VerificationAlgorithm};
 use x509_parser::{prelude::FromDer, public_key::PublicKey, x509::SubjectPublicKeyInfo};
 
-use crate::{element::Fault, subject::dotted};
+use crate::{fault::Fault, subject::dotted};
 
 /// The algorithms of Go's crypto/x509 by their identifiers. The identifier does not contain the curve of a key or the
 /// digest of an RSA-PSS signature, so all candidates are tried.
@@ -82,27 +82,20 @@ const CURVES: [&[u8]; 3] = [
 ///
 /// Rejects other kinds of keys, and RSA keys that are too short to be safe or too long to be verified quickly.
 pub(crate) fn check_key(key: &[u8]) -> Result<(), Fault> {
-    const KNOWN: &str = "RSA with 2048 to 8192 bits, ECDSA on P-256, P-384 or P-521, and Ed25519";
-    let malformed = |_| "its public key is malformed".to_owned();
-    let (_, info) = SubjectPublicKeyInfo::from_der(key).map_err(malformed)?;
+    let (_, info) = SubjectPublicKeyInfo::from_der(key).map_err(|_| Fault::MalformedKey)?;
     if info.algorithm.algorithm.as_bytes() == ED25519 {
         return Ok(());
     }
-    match info.parsed().map_err(|_| "its public key is malformed".to_owned())? {
+    match info.parsed().map_err(|_| Fault::MalformedKey)? {
         PublicKey::RSA(rsa) if (2048..=8192).contains(&rsa.key_size()) => Ok(()),
-        PublicKey::RSA(rsa) => {
-            Err(format!("its RSA key has {} bits; accepted are {KNOWN}", rsa.key_size()))
-        }
+        PublicKey::RSA(rsa) => Err(Fault::RsaBits(rsa.key_size())),
         PublicKey::EC(_) => {
             let curve = info.algorithm.parameters.as_ref().and_then(|any| any.as_oid().ok());
             match curve {
                 Some(curve) if CURVES.contains(&curve.as_bytes()) => Ok(()),
-                _ => Err(format!("its ECDSA key is on an unknown curve; accepted are {KNOWN}")),
+                _ => Err(Fault::Curve),
             }
         }
-        _ => {
-            let kind = dotted(info.algorithm.algorithm.as_bytes());
-            Err(format!("its key is of the unknown kind {kind}; accepted are {KNOWN}"))
-        }
+        _ => Err(Fault::KeyKind(dotted(info.algorithm.algorithm.as_bytes()))),
     }
 }

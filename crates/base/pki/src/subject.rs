@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 use x509_parser::asn1_rs::Oid;
 
 use crate::{
-    element::{Element, Fault, OBJECT_ID, SEQUENCE, SET},
+    element::{Element, OBJECT_ID, SEQUENCE, SET},
+    fault::Fault,
     names::Subject,
 };
 
@@ -53,7 +54,7 @@ impl<'a> Name<'a> {
         let set = |set: Result<Element<'a>, Fault>| {
             let set = Element::only(set?.encoding, SET, what)?;
             if set.content.is_empty() {
-                return Err(format!("{what} has an empty set of attributes"));
+                return Err(Fault::EmptySet);
             }
             set.elements().map(|attribute| Attribute::read(attribute?)).collect()
         };
@@ -71,10 +72,7 @@ impl<'a> Name<'a> {
             [] => String::new(),
             [one] => one.clone(),
             several => {
-                let (many, names) = (several.len(), several.join("\", \""));
-                return Err(format!(
-                    "its subject has {many} common names, \"{names}\", and one user has one"
-                ));
+                return Err(Fault::CommonNames(several.to_vec()));
             }
         };
         let organizations = self.values(&below_2_5_4(ORGANIZATION), "organization")?;
@@ -85,9 +83,9 @@ impl<'a> Name<'a> {
     pub(crate) fn uid(&self) -> Result<String, Fault> {
         match self.values(UID, "UID")?.as_slice() {
             [] => Ok(String::new()),
-            [one] if one.is_empty() => Err("its UID cannot be an empty string".to_owned()),
+            [one] if one.is_empty() => Err(Fault::EmptyUid),
             [one] => Ok(one.clone()),
-            several => Err(format!("expected 1 UID, but found multiple: {several:?}")),
+            several => Err(Fault::Uids(several.to_vec())),
         }
     }
 
@@ -95,19 +93,19 @@ impl<'a> Name<'a> {
     pub(crate) fn requested(&self) -> Result<(Subject, Vec<ExtraAttribute>), Fault> {
         for set in &self.sets {
             if set.iter().map(|attribute| attribute.kind).collect::<BTreeSet<_>>().len() > 1 {
-                return Err("its subject has attributes of several kinds in one set".to_owned());
+                return Err(Fault::MixedSet);
             }
         }
         let attributes = || self.sets.iter().flatten();
         if let Some(unknown) = attributes().find(|attribute| !attribute.is_known()) {
-            return Err(format!("its subject has the unknown attribute {}", dotted(unknown.kind)));
+            return Err(Fault::SubjectAttribute(dotted(unknown.kind)));
         }
         let subject = self.subject()?;
         if subject.common_name.is_empty() {
-            return Err("its subject has no common name, and a user has one".to_owned());
+            return Err(Fault::NoCommonName);
         }
         if subject.organizations.iter().any(String::is_empty) {
-            return Err("its subject has an empty organization".to_owned());
+            return Err(Fault::EmptyOrganization);
         }
         let mut further = Vec::new();
         for kind in WRITTEN.into_iter().filter(|kind| ![COMMON_NAME, ORGANIZATION].contains(kind)) {
@@ -117,9 +115,9 @@ impl<'a> Name<'a> {
         Ok((subject, further))
     }
 
-    fn values(&self, kind: &[u8], what: &str) -> Result<Vec<String>, Fault> {
-        let of_kind = self.sets.iter().flatten().filter(|attribute| attribute.kind == kind);
-        of_kind.map(|attribute| text(attribute.value, what)).collect()
+    fn values(&self, kind: &[u8], attribute: &'static str) -> Result<Vec<String>, Fault> {
+        let of_kind = self.sets.iter().flatten().filter(|found| found.kind == kind);
+        of_kind.map(|found| text(found.value, attribute)).collect()
     }
 }
 
@@ -128,7 +126,7 @@ impl<'a> Attribute<'a> {
         let what = "its subject's attribute";
         let mut parts = Element::only(element.encoding, SEQUENCE, what)?.elements();
         let kind = parts.expect(OBJECT_ID, what)?.content;
-        let value = parts.next().transpose()?.ok_or_else(|| format!("{what} has no value"))?;
+        let value = parts.next().transpose()?.ok_or(Fault::NoValue)?;
         parts.end(what)?;
         Ok(Self { kind, value })
     }
@@ -145,7 +143,7 @@ fn below_2_5_4(last: u8) -> [u8; 3] {
 
 /// Decodes a string of any type that Go supports. Control characters are rejected: a NUL ends a name for some parsers,
 /// and a line break splits a log line.
-fn text(value: Element<'_>, what: &str) -> Result<String, Fault> {
+fn text(value: Element<'_>, attribute: &'static str) -> Result<String, Fault> {
     let bytes = value.content;
     let utf8 = || std::str::from_utf8(bytes).ok().map(str::to_owned);
     let text = match value.tag {
@@ -163,9 +161,9 @@ fn text(value: Element<'_>, what: &str) -> Result<String, Fault> {
         }
         _ => None,
     };
-    let text = text.ok_or_else(|| format!("its subject's {what} is not a readable string"))?;
+    let text = text.ok_or(Fault::NotString { attribute })?;
     if text.chars().any(char::is_control) {
-        return Err(format!("its subject's {what} {text:?} has a control character"));
+        return Err(Fault::ControlCharacter { attribute, text });
     }
     Ok(text)
 }

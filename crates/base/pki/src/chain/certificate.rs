@@ -10,8 +10,8 @@ use x509_parser::{
 use crate::{
     cert::{Cert, moment},
     chain::constraints::{self, Constraints},
-    element::Fault,
     error::Error,
+    fault::Fault,
     names::AltName,
     subject::dotted,
 };
@@ -91,7 +91,7 @@ impl Certificate {
         let version = version(parsed)?;
         check_serial(parsed.raw_serial())?;
         if parsed.tbs_certificate.signature != parsed.signature_algorithm {
-            return Err("inner and outer signature algorithm identifiers don't match".to_owned());
+            return Err(Fault::TwoAlgorithms);
         }
         let mut read = Self {
             subject: parsed.subject().as_raw().to_vec(),
@@ -117,8 +117,7 @@ impl Certificate {
         for extension in parsed.extensions() {
             let id = extension.oid.as_bytes();
             if !seen.insert(id) {
-                let id = dotted(id);
-                return Err(format!("certificate contains duplicate extension with OID {id:?}"));
+                return Err(Fault::DuplicateExtension(dotted(id)));
             }
             read.take(extension)?;
         }
@@ -160,10 +159,10 @@ impl Certificate {
                 self.unhandled |= extension.critical && self.constraints.has_others;
             }
             ParsedExtension::ParseError { .. } => {
-                return Err(format!("its extension {} is malformed", dotted(id)));
+                return Err(Fault::MalformedExtension(dotted(id)));
             }
             _ if extension.critical && NEVER_CRITICAL.contains(&id) => {
-                return Err(format!("its extension {} is marked critical", dotted(id)));
+                return Err(Fault::CriticalExtension(dotted(id)));
             }
             _ => self.unhandled |= extension.critical && !ACCEPTED_CRITICAL.contains(&id),
         }
@@ -173,19 +172,18 @@ impl Certificate {
 
 fn version(parsed: &X509Certificate<'_>) -> Result<u32, Fault> {
     match parsed.version().0 {
-        number @ 0..2 if !parsed.extensions().is_empty() => Err(format!(
-            "it is of version {}, which has no extensions, and it has some",
-            number + 1
-        )),
+        number @ 0..2 if !parsed.extensions().is_empty() => {
+            Err(Fault::VersionWithExtensions(number + 1))
+        }
         number @ 0..=2 => Ok(number + 1),
-        _ => Err("invalid version".to_owned()),
+        _ => Err(Fault::Version),
     }
 }
 
 fn check_serial(serial: &[u8]) -> Result<(), Fault> {
     match serial {
-        [] | [0, 0..=0x7f, ..] => Err("malformed serial number".to_owned()),
-        [0x80..=0xff, ..] => Err("negative serial number".to_owned()),
+        [] | [0, 0..=0x7f, ..] => Err(Fault::MalformedSerial),
+        [0x80..=0xff, ..] => Err(Fault::NegativeSerial),
         _ => Ok(()),
     }
 }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use x509_parser::extensions::{GeneralName, GeneralSubtree, NameConstraints};
 
-use crate::{element::Fault, names::AltName};
+use crate::{fault::Fault, names::AltName};
 
 /// The limit of comparisons of names and constraints of one chain, as in Go.
 const MAX_COMPARISONS: usize = 250_000;
@@ -33,13 +33,11 @@ pub(super) fn names(all: &[GeneralName<'_>]) -> Result<Vec<AltName>, Fault> {
         GeneralName::RFC822Name(name) => Some(Ok(AltName::Email((*name).to_owned()))),
         GeneralName::URI(name) => Some(Ok(AltName::Uri((*name).to_owned()))),
         GeneralName::IPAddress(bytes) => Some(match address(bytes) {
-            Some(IpAddr::V6(ip)) if ip.to_ipv4_mapped().is_some() => {
-                Err("SAN iPAddress contains IPv4-mapped IPv6 address".to_owned())
-            }
+            Some(IpAddr::V6(ip)) if ip.to_ipv4_mapped().is_some() => Err(Fault::MappedAddress),
             Some(ip) => Ok(AltName::Ip(ip)),
-            None => Err(format!("cannot parse IP address of length {}", bytes.len())),
+            None => Err(Fault::AddressLength(bytes.len())),
         }),
-        GeneralName::Invalid(..) => Some(Err("invalid subject alternative names".to_owned())),
+        GeneralName::Invalid(..) => Some(Err(Fault::AltNames)),
         _ => None,
     };
     all.iter().filter_map(name).collect()
@@ -55,7 +53,7 @@ impl Constraints {
         let mut read = Self::default();
         let trees = [&found.permitted_subtrees, &found.excluded_subtrees];
         if trees.iter().all(|tree| tree.as_ref().is_none_or(Vec::is_empty)) {
-            return Err("empty name constraints extension".to_owned());
+            return Err(Fault::EmptyConstraints);
         }
         for (trees, into) in trees.into_iter().zip([&mut read.permitted, &mut read.excluded]) {
             for tree in trees.iter().flatten() {
@@ -77,24 +75,21 @@ impl Constraints {
         *spent = spent
             .saturating_add(names.len().saturating_mul(self.permitted.len() + self.excluded.len()));
         if *spent > MAX_COMPARISONS {
-            return Err("x509: too many name constraints".to_owned());
+            return Err(Fault::ConstraintLimit);
         }
-        names.iter().try_for_each(|name| self.check_name(name)).map_err(|why| {
-            let what =
-                "x509: a root or intermediate certificate is not authorized to sign for this name";
-            format!("{what}: {why}")
-        })
+        let checked = names.iter().try_for_each(|name| self.check_name(name));
+        checked.map_err(|fault| Fault::Name(Box::new(fault)))
     }
 
     fn check_name(&self, name: &AltName) -> Result<(), Fault> {
         let compared = ComparableName::new(name)?;
-        let explain = |why: &str| format!("{} {why}", describe(name));
         if let Some(base) = self.excluded.iter().find(|base| compared.matches(base, true)) {
-            return Err(explain(&format!("is excluded by constraint {:?}", base.to_string())));
+            let (name, constraint) = (describe(name), base.to_string());
+            return Err(Fault::Excluded { name, constraint });
         }
         let mut permitted = self.permitted.iter().filter(|base| compared.is_kin(base)).peekable();
         if permitted.peek().is_some() && !permitted.any(|base| compared.matches(base, false)) {
-            return Err(explain("is not permitted by any constraint"));
+            return Err(Fault::NotPermitted { name: describe(name) });
         }
         Ok(())
     }
@@ -122,11 +117,11 @@ impl std::fmt::Display for Base {
 impl Base {
     /// Parses a constraint. Returns `None` for a kind of name that is not compared.
     fn read(tree: &GeneralSubtree<'_>) -> Result<Option<Self>, Fault> {
-        let text = |kind: &str, text: &str, make: fn(String) -> Self| {
+        let text = |kind: &'static str, text: &str, make: fn(String) -> Self| {
             let host = text.rsplit('@').next().unwrap_or_default();
             let host = host.strip_prefix('.').unwrap_or(host);
             if !host.is_empty() && labels(host).is_none() {
-                return Err(format!("failed to parse {kind} constraint {text:?}"));
+                return Err(Fault::Constraint { kind, text: text.to_owned() });
             }
             Ok(Some(make(text.to_owned())))
         };
@@ -137,11 +132,11 @@ impl Base {
             GeneralName::IPAddress(bytes) => {
                 let (address, mask) = bytes.split_at(bytes.len() / 2);
                 let address = self::address(address).filter(|_| address.len() == mask.len());
-                let address = address.ok_or("IP constraint contained value of invalid length")?;
-                let bits = ones(mask).ok_or("IP constraint contained invalid mask")?;
+                let address = address.ok_or(Fault::ConstraintLength)?;
+                let bits = ones(mask).ok_or(Fault::ConstraintMask)?;
                 Ok(Some(Self::Net { address: masked(address, bits), bits }))
             }
-            GeneralName::Invalid(..) => Err("invalid NameConstraints extension".to_owned()),
+            GeneralName::Invalid(..) => Err(Fault::Constraints),
             _ => Ok(None),
         }
     }
@@ -181,19 +176,17 @@ impl<'a> ComparableName<'a> {
         match name {
             AltName::Dns(text) => match labels(text) {
                 Some(_) => Ok(Self::Dns(text)),
-                None => Err(format!("x509: cannot parse dnsName {text:?}")),
+                None => Err(Fault::DnsName(text.clone())),
             },
             AltName::Email(text) => {
                 let parts = text.rsplit_once('@');
                 let parts = parts.filter(|(local, host)| is_atom(local) && labels(host).is_some());
                 let parsed = parts.map(|(local, host)| Self::Email { local, host });
-                parsed.ok_or_else(|| format!("cannot parse rfc822Name {text:?}"))
+                parsed.ok_or_else(|| Fault::EmailName(text.clone()))
             }
             AltName::Uri(text) => {
                 let host = host_of(text);
-                let refused = |what| {
-                    format!("URI with {what} ({text:?}) cannot be matched against constraints")
-                };
+                let refused = |host| Fault::UriHost { host, uri: text.clone() };
                 if host.is_empty() {
                     return Err(refused("empty host"));
                 }
@@ -202,7 +195,7 @@ impl<'a> ComparableName<'a> {
                 }
                 match labels(host) {
                     Some(_) => Ok(Self::Uri { host }),
-                    None => Err(format!("cannot parse URI {text:?}")),
+                    None => Err(Fault::UriName(text.clone())),
                 }
             }
             AltName::Ip(ip) => Ok(Self::Ip(*ip)),
