@@ -476,7 +476,7 @@ impl<'t, 'd> State<'t, 'd> {
         let outcome = match template.functions.get(name) {
             Some(function) => {
                 let args: Vec<Value> = args.iter().map(Val::to_json).collect();
-                let value = function(&args).map_err(Message::from);
+                let value = function(&args).map_err(|error| Message::from(error.to_string()));
                 value.and_then(|value| {
                     Val::scalar(value).ok_or_else(|| "result is not a scalar".into())
                 })

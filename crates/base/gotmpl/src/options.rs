@@ -1,11 +1,12 @@
 //! The options of a template: the caller's functions, the meaning of absent keys, and the limits.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, error::Error, sync::Arc};
 
 use serde_json::Value;
 
 /// A function of the caller, in addition to the built-in ones. It must return a scalar.
-pub type Function = Arc<dyn Fn(&[Value]) -> Result<Value, String> + Send + Sync>;
+pub type Function =
+    Arc<dyn Fn(&[Value]) -> Result<Value, Box<dyn Error + Send + Sync>> + Send + Sync>;
 
 /// The caller's functions by name. The parser rejects unknown functions.
 pub type Functions = BTreeMap<String, Function>;

@@ -12,7 +12,7 @@ use std::{
 /// the handshake that needs the value.
 pub struct FromFiles<T> {
     files: Vec<PathBuf>,
-    make: Box<dyn Fn() -> Result<T, String> + Send + Sync>,
+    make: Box<dyn Fn() -> Result<T, Box<dyn Display>> + Send + Sync>,
     state: Mutex<State<T>>,
 }
 
@@ -34,14 +34,14 @@ struct Stamp {
 
 impl<T> FromFiles<T> {
     /// Builds the value. `make` is called again when one of `files` has changed.
-    pub fn new<E: Display>(
+    pub fn new<E: Display + 'static>(
         files: Vec<PathBuf>,
         make: impl Fn() -> Result<T, E> + Send + Sync + 'static,
     ) -> Result<Self, E> {
         // Take the stamps before reading, so that the next call notices a change in between.
         let stamps = stamps(&files);
         let value = Arc::new(make()?);
-        let make = Box::new(move || make().map_err(|error| error.to_string()));
+        let make = Box::new(move || make().map_err(|error| Box::new(error) as Box<dyn Display>));
         Ok(Self { files, make, state: Mutex::new(State { value, stamps }) })
     }
 

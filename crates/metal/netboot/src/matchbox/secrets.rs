@@ -172,13 +172,14 @@ impl Secrets {
 
     pub(crate) fn functions(self: &Arc<Self>) -> Functions {
         let secrets = self.clone();
-        let secret = move |args: &[Value]| {
-            let text = match args {
-                [Value::String(name)] => secrets.read(name),
-                _ => Err(SecretError::Arguments),
+        let secret =
+            move |args: &[Value]| -> Result<Value, Box<dyn std::error::Error + Send + Sync>> {
+                let text = match args {
+                    [Value::String(name)] => secrets.read(name),
+                    _ => Err(SecretError::Arguments),
+                };
+                Ok(Value::String(text?))
             };
-            text.map(Value::String).map_err(|error| error.to_string())
-        };
         Functions::from([("secret".to_owned(), Arc::new(secret) as gotmpl::Function)])
     }
 
