@@ -231,18 +231,18 @@ impl<'a> Frame<'a, '_> {
                 let mut failed = None;
                 let args = [self.argument(one, &mut failed)?];
                 self.charge((call.charge)(&args))?;
-                failed.map_or_else(|| (call.native)(&mut self.work, &args), Err)
+                failed.map_or_else(|| call.run(&mut self.work, &args), Err)
             }
             [one, two] => {
                 let mut failed = None;
                 let args = [self.argument(one, &mut failed)?, self.argument(two, &mut failed)?];
                 self.charge((call.charge)(&args))?;
-                failed.map_or_else(|| (call.native)(&mut self.work, &args), Err)
+                failed.map_or_else(|| call.run(&mut self.work, &args), Err)
             }
             many => {
                 let args = self.arguments(many)?;
                 self.charge((call.charge)(&args))?;
-                (call.native)(&mut self.work, &args)
+                call.run(&mut self.work, &args)
             }
         }
     }

@@ -14,6 +14,8 @@ mod ast;
 mod checker;
 mod composition;
 mod cost;
+#[cfg(test)]
+mod dispatch_tests;
 mod env;
 mod error;
 mod estimator;

@@ -9,12 +9,12 @@ use crate::{
     env::Env,
     error::{Issue, Issues},
     estimator::estimate,
-    function::Native,
+    function::{Native, mistyped},
     natives::regexes::{self, Search},
-    overloads::Overload,
+    overloads::{self, Overload},
     parser::parse,
     types::{Object, Type},
-    value::{Entries, List, Value, Work},
+    value::{Entries, Eval, List, Value, Work},
 };
 
 /// A compiled expression, which can be evaluated repeatedly and by several threads.
@@ -93,6 +93,32 @@ pub(crate) struct Call {
     pub(crate) native: Native,
     pub(crate) args: Box<[Node]>,
     pub(crate) charge: Charge,
+    /// The types of the first argument in the matching overloads. Empty if the implementation rejects other types.
+    pub(crate) receivers: Box<[Type]>,
+}
+
+impl Call {
+    /// Calls the implementation.
+    pub(crate) fn run<'a>(&self, work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
+        let fits = |first| self.receivers.iter().any(|ty| Value::is_kind_of(first, ty));
+        if self.receivers.is_empty() || args.first().is_none_or(fits) {
+            (self.native)(work, args)
+        } else {
+            mistyped()
+        }
+    }
+}
+
+/// Returns the types of the first argument in overloads, if their implementation also has overloads with another number
+/// of arguments. It cannot know then which types this number of arguments permits: `indexOf` has a third argument for
+/// strings only.
+fn receivers(overloads: &[&'static Overload]) -> Box<[Type]> {
+    let Some(Overload { function, args, .. }) = overloads.first() else { return Box::default() };
+    let others = overloads::find(function.name).iter();
+    if others.filter(|o| std::ptr::eq(o.function, *function)).all(|o| o.args.len() == args.len()) {
+        return Box::default();
+    }
+    overloads.iter().filter_map(|overload| overload.args.first().cloned()).collect()
 }
 
 #[derive(Debug)]
@@ -322,6 +348,10 @@ impl Planner<'_> {
                 Err(_) => self.issue(at, format!("invalid {name} argument")),
             };
         }
+        let call = |args: Vec<Node>| {
+            let (args, receivers) = (args.into(), receivers(overloads));
+            Node::Call(Box::new(Call { native, args, charge, receivers }))
+        };
         if let ("@in", true, [_, Node::Const(Value::List(list))]) = (name, unique, nodes.as_slice())
             && let Some(set) = set(list)
         {
@@ -334,10 +364,10 @@ impl Planner<'_> {
                     let at = args.first().map_or(expr.at, |arg| arg.at);
                     self.issue(at, format!("invalid {name} argument"))
                 }
-                Err(_) => Node::Call(Box::new(Call { native, args: nodes.into(), charge })),
+                Err(_) => call(nodes),
             };
         }
-        Node::Call(Box::new(Call { native, args: nodes.into(), charge }))
+        call(nodes)
     }
 
     fn map(&mut self, entries: &[Entry]) -> Node {

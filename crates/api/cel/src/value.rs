@@ -216,6 +216,12 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// Reports whether the value has a type, regardless of the types of items.
+    pub(crate) fn is_kind_of(&self, ty: &Type) -> bool {
+        matches!(ty, Type::Dyn | Type::Param(_))
+            || std::mem::discriminant(&self.type_of()) == std::mem::discriminant(ty)
+    }
+
     /// Returns the size for costs. Scalars have size one.
     pub(crate) fn size(&self) -> u64 {
         match self {
