@@ -151,10 +151,15 @@ impl HttpTransport {
     }
 
     fn known(address: SocketAddr, tls: ClientTls, protocol: Protocol) -> Self {
+        let (authority, server_name) = (address.to_string(), address.ip().to_string());
+        Self { address: Some(address), ..Self::named(authority, server_name, tls, protocol) }
+    }
+
+    fn named(authority: String, server_name: String, tls: ClientTls, protocol: Protocol) -> Self {
         Self {
-            authority: address.to_string(),
-            address: Some(address),
-            server_name: address.ip().to_string(),
+            authority,
+            address: None,
+            server_name,
             host: None,
             tls,
             credentials: Credentials::default(),
@@ -183,18 +188,7 @@ impl HttpTransport {
         let port = uri.port_u16().unwrap_or(if protocol.is_encrypted() { 443 } else { 80 });
         let authority =
             if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        Ok(Self {
-            authority,
-            address: None,
-            server_name: host,
-            host: None,
-            tls,
-            credentials: Credentials::default(),
-            proxy: None,
-            connections: Mutex::default(),
-            idle: IdleConnections::default(),
-            protocol,
-        })
+        Ok(Self::named(authority, host, tls, protocol))
     }
 
     /// Sets the credentials that are sent with every request.

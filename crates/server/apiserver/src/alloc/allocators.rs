@@ -185,7 +185,7 @@ impl Allocators {
         dry_run: bool,
         allocation: &mut Allocation,
     ) -> Result<(), Box<Status>> {
-        if !matches!(service["spec"]["type"].as_str(), Some("NodePort" | "LoadBalancer")) {
+        if !matches!(service.text("spec.type"), "NodePort" | "LoadBalancer") {
             return Ok(());
         }
         // Most updates do not change the ports, and need not read the store.

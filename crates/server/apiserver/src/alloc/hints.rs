@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use api_meta::Cidr;
+use api_meta::{Cidr, Tree as _};
 use serde_json::Value;
 
 use super::service::{family, strings};
@@ -69,7 +69,7 @@ impl AddressHints {
     /// Adds the ranges of a ServiceCIDR. The ranges of a terminating one are removed, so that no address is allocated
     /// there.
     fn range_changed(&mut self, name: &str, range: Option<&Value>) {
-        let stays = |range: &&Value| range["metadata"]["deletionTimestamp"].is_null();
+        let stays = |range: &&Value| !range.has("metadata.deletionTimestamp");
         match range.filter(stays).map(|range| strings(&range["spec"]["cidrs"])) {
             Some(cidrs) => {
                 let cidrs = cidrs.iter().filter_map(|text| text.parse().ok()).map(Cidr::network);

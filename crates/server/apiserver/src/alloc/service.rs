@@ -63,7 +63,7 @@ pub(crate) fn requested_addresses(
     let current = old.map(addresses).unwrap_or_default();
     let mut requested = strings(&tree["spec"]["clusterIPs"]);
     if requested.is_empty()
-        && let Some(one) = tree["spec"]["clusterIP"].as_str().filter(|a| !a.is_empty())
+        && let Some(one) = tree.opt_text("spec.clusterIP")
     {
         requested.push(one.to_owned());
     }
@@ -182,7 +182,7 @@ pub(crate) fn choose_ports(
     map: &mut Bitmap,
 ) -> Result<NodePorts, PortsRejection> {
     let mut chosen = NodePorts::default();
-    if matches!(tree["spec"]["type"].as_str(), Some("NodePort" | "LoadBalancer")) {
+    if matches!(tree.text("spec.type"), "NodePort" | "LoadBalancer") {
         match old {
             None => new_ports(tree, map, &mut chosen)?,
             Some(old) => changed_ports(tree, old, map, &mut chosen)?,

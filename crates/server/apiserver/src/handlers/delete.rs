@@ -319,22 +319,22 @@ async fn store_deleted(
 fn begin(definition: &Definition, tree: &mut Value, options: &DeleteOptions) -> bool {
     set_finalizers(definition, tree, options);
     let grace = grace_period(definition, tree, options.grace_period_seconds);
-    let already = !tree["metadata"]["deletionTimestamp"].is_null();
-    let before = tree["metadata"]["deletionGracePeriodSeconds"].as_i64();
+    let already = tree.has("metadata.deletionTimestamp");
+    let before = tree.opt_int("metadata.deletionGracePeriodSeconds");
     // A later deletion may shorten the grace period, but not extend it.
     let grace = match before.filter(|_| already) {
         Some(before) => grace.min(before),
         None => grace,
     };
-    let waits = tree["metadata"]["finalizers"].as_array().is_some_and(|f| !f.is_empty())
-        || meta::has_contents(definition, tree);
+    let waits =
+        !tree.items("metadata.finalizers").is_empty() || meta::has_contents(definition, tree);
     if !waits && grace == 0 {
         return true;
     }
     if !already || before != Some(grace) {
         // Limited, because clients cannot parse years of more than four digits.
         let at = clock::now().plus(Duration::from_secs(grace.unsigned_abs()).min(rt::FAR));
-        let generation = tree["metadata"]["generation"].as_i64();
+        let generation = tree.opt_int("metadata.generation");
         if let Some(meta) = tree.at_mut(&["metadata"]).and_then(Value::as_object_mut) {
             meta.insert("deletionTimestamp".to_owned(), json!(at.to_string()));
             meta.insert("deletionGracePeriodSeconds".to_owned(), json!(grace));
@@ -360,11 +360,11 @@ fn grace_period(definition: &Definition, tree: &Value, requested: Option<i64>) -
     if !definition.strategy.graceful_delete {
         return 0;
     }
-    let over = matches!(tree["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    let over = matches!(tree.text("status.phase"), "Succeeded" | "Failed");
     if tree.text("spec.nodeName").is_empty() || over {
         return 0;
     }
-    let own = tree["spec"]["terminationGracePeriodSeconds"].as_i64();
+    let own = tree.opt_int("spec.terminationGracePeriodSeconds");
     // A negative grace period requests the shortest one that still lets the kubelet see the deletion.
     match requested.or(own).unwrap_or(30) {
         grace if grace < 0 => 1,

@@ -26,8 +26,7 @@ pub(crate) async fn follow(
     let known = objects.list(&GroupResource::new(GROUP, PLURAL), "");
     for old in &known {
         let name = old.name();
-        let ours =
-            !old["metadata"]["labels"][MANAGED].is_null() && old["spec"]["service"].is_null();
+        let ours = !old["metadata"]["labels"][MANAGED].is_null() && !old.has("spec.service");
         if ours && !wanted.contains_key(name) {
             let gone = client.delete(&API_SERVICES, "", name, &DeleteOptions::default()).await;
             gone.or_none()?;

@@ -95,9 +95,7 @@ async fn reconcile(
     if changed {
         api_services::follow(&state.cache, &*state.security.objects, client).await?;
     }
-    if !crd["metadata"]["deletionTimestamp"].is_null()
-        && !finalize(state, client, &crd, status).await?
-    {
+    if crd.has("metadata.deletionTimestamp") && !finalize(state, client, &crd, status).await? {
         queue.add_after(name.to_owned(), LOOK_AGAIN);
     }
     Ok(())

@@ -5,7 +5,7 @@ use api_schema::Schema;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use serve::Body;
 
 use crate::request::{Encoding, ResponseFormat, Shape};
@@ -13,6 +13,14 @@ use crate::request::{Encoding, ResponseFormat, Shape};
 /// Answers with a tree.
 pub(crate) fn value(accepted: ResponseFormat, code: StatusCode, tree: &Value) -> Response<Body> {
     written(accepted, code, tree, tree)
+}
+
+/// Answers that a subresource without an object of its own was created.
+pub(crate) fn created(accepted: ResponseFormat) -> Response<Body> {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201,
+    });
+    value(accepted, StatusCode::CREATED, &status)
 }
 
 /// Answers with a tree that has its own JSON serialization.

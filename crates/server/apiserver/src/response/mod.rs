@@ -13,7 +13,7 @@ mod table;
 mod watch;
 
 pub(crate) use self::{
-    builders::{bytes, status, value, written},
+    builders::{bytes, created, status, value, written},
     encode::ListMeta,
     list::list,
     object::{made, object},

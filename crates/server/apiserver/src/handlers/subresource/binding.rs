@@ -1,7 +1,6 @@
 //! Binding: assigns a Pod to a node on behalf of the scheduler.
 
 use api_meta::{GroupResource, Status, Tree as _};
-use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::{
@@ -47,14 +46,7 @@ pub(super) async fn create(state: &State, call: &Call) -> Answer {
     let on_pod = call.on(resource.clone(), version, path);
     let bind = |current: Option<&Value>| bound(current, &binding, target, &on_pod.path.name);
     change::effect(state, &on_pod, &bind, true).await?;
-    let status = json!({
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Success",
-        "code": 201,
-    });
-    Ok(response::value(call.accepted, StatusCode::CREATED, &status))
+    Ok(response::created(call.accepted))
 }
 
 fn bound(
@@ -80,13 +72,13 @@ fn bound(
             ));
         }
     }
-    if !pod["metadata"]["deletionTimestamp"].is_null() {
+    if pod.has("metadata.deletionTimestamp") {
         return conflict(format!("pod {name} is being deleted, cannot be assigned to a host"));
     }
-    if let Some(node) = pod["spec"]["nodeName"].as_str().filter(|n| !n.is_empty()) {
+    if let Some(node) = pod.opt_text("spec.nodeName") {
         return conflict(format!("pod {name} is already assigned to node \"{node}\""));
     }
-    if pod["spec"]["schedulingGates"].as_array().is_some_and(|g| !g.is_empty()) {
+    if !pod.items("spec.schedulingGates").is_empty() {
         return conflict(format!("pod {name} has non-empty .spec.schedulingGates"));
     }
     let mut pod = pod.clone();

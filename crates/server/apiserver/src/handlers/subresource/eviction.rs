@@ -5,7 +5,6 @@ use std::sync::Arc;
 use api_meta::{
     GroupResource, LabelSelector, Objects, Status, StatusCause, StatusDetails, Tree as _,
 };
-use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::{
@@ -43,8 +42,8 @@ pub(super) async fn create(state: &State, call: &Call) -> Answer {
     let object = current(state, call, None).await?;
     let pod = object.tree().map_err(|e| Box::new(Status::internal(e)))?;
     // Evicting a finished or pending Pod causes no disruption.
-    let idle = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed" | "Pending"));
-    if !idle && pod["metadata"]["deletionTimestamp"].is_null() {
+    let idle = matches!(pod.text("status.phase"), "Succeeded" | "Failed" | "Pending");
+    if !idle && !pod.has("metadata.deletionTimestamp") {
         check_budgets(state, call, &pod).await?;
     }
     // A precondition on the resourceVersion would fail after this update.
@@ -53,14 +52,7 @@ pub(super) async fn create(state: &State, call: &Call) -> Answer {
     }
     let at = (call.path.namespace.as_str(), call.path.name.as_str());
     remove(state, call, at, &options, Origin::Effect).await?;
-    let status = json!({
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Success",
-        "code": 201,
-    });
-    Ok(response::value(call.accepted, StatusCode::CREATED, &status))
+    Ok(response::created(call.accepted))
 }
 
 /// Sets the Pod's condition `DisruptionTarget`, so that the Pod's owner can see the reason.

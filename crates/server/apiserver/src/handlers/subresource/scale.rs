@@ -200,7 +200,7 @@ fn scaled(object: &Value, requested: &Value, paths: &Paths) -> Result<Value, Box
     }
     let mut object = object.clone();
     // A Scale without a resourceVersion changes the object in any version.
-    let version = requested["metadata"]["resourceVersion"].as_str().filter(|v| !v.is_empty());
+    let version = requested.opt_text("metadata.resourceVersion");
     match (version, object.at_mut(&["metadata"]).and_then(Value::as_object_mut)) {
         (Some(version), Some(meta)) => {
             drop(meta.insert("resourceVersion".to_owned(), json!(version)))
