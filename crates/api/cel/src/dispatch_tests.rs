@@ -105,7 +105,7 @@ fn rejects_values_that_no_overload_accepts() {
     wrong.sort_unstable();
     wrong.dedup();
     assert!(wrong.is_empty(), "{} calls:\n{}", wrong.len(), wrong.join("\n"));
-    assert!(accepted > 1000, "{accepted} calls succeed");
+    assert!(accepted > 500, "{accepted} calls succeed");
 }
 
 #[test]
