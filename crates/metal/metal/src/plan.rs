@@ -144,7 +144,7 @@ mod tests {
             query: "mac=52-54-00-00-00-01".into(),
             ..HttpRequest::default()
         };
-        let body = matchbox.answer(&request).unwrap().unwrap().body;
+        let body = matchbox.serve(&request).unwrap().unwrap().body;
         let config: Value = serde_json::from_slice(&body).unwrap();
         let files = config["storage"]["files"].as_array().unwrap();
         let text = |path: &str| {

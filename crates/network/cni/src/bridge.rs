@@ -268,6 +268,7 @@ fn result(
     host: &Link,
     lease: &Lease,
 ) -> Value {
+    let pod_mac = mac_text(&peer_mac(lease).unwrap_or_default());
     let gateways = config.subnets.iter().map(|subnet| ipam::gateway(*subnet));
     let ips = lease.addresses.iter().zip(gateways);
     let ips: Vec<_> = ips
@@ -281,7 +282,7 @@ fn result(
         "interfaces": [
             {"name": bridge.name, "mac": mac_text(&bridge.mac)},
             {"name": host.name, "mac": mac_text(&host.mac)},
-            {"name": attachment.interface, "mac": mac_text(&peer_mac(lease).unwrap_or_default()), "sandbox": attachment.netns},
+            {"name": attachment.interface, "mac": pod_mac, "sandbox": attachment.netns},
         ],
         "ips": ips,
         "routes": routes,

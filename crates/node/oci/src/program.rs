@@ -19,8 +19,8 @@ pub enum ProgramError {
     #[error("{} is not a 64-bit little-endian ELF program", .0.display())]
     NotElf(PathBuf),
     #[error(
-        "{} is linked dynamically: it needs the loader {loader}, which an image of this program alone does not have; use \
-         a static build",
+        "{} is linked dynamically: it needs the loader {loader}, which an image of this program alone does not have; \
+         use a static build",
         path.display()
     )]
     Dynamic { path: PathBuf, loader: String },
