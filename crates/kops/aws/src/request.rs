@@ -64,7 +64,9 @@ pub(crate) fn build_call(
             let kind = format!("application/x-amz-json-{version}");
             let target = format!("{name}.{}", operation.name);
             let headers = vec![(header::CONTENT_TYPE, kind), (TARGET, target)];
-            post("/", headers, parameters.to_string())
+            // A call without parameters has an empty object.
+            let body = if parameters.is_null() { "{}".to_owned() } else { parameters.to_string() };
+            post("/", headers, body)
         }
         Protocol::Xml => Err(unknown("its protocol")),
     }
@@ -211,6 +213,7 @@ mod tests {
         let wire = wire.unwrap();
         assert!(wire.headers.contains(&(TARGET, "AmazonSQS.CreateQueue".to_owned())));
         assert_eq!(wire.body, r#"{"QueueName":"q","tags":{"a.b/c":"d"}}"#);
+        assert_eq!(sent("events", "ListRules", Value::Null).unwrap().body, "{}");
         let wire = sent("route53", "ListResourceRecordSets", json!({"Id": "Z/1", "name": "a.b"}));
         assert_eq!(wire.unwrap().path, "/2013-04-01/hostedzone/Z%2F1/rrset?name=a.b");
         let vpc = json!({"Id": "Z1", "VPC": {"VPCId": "v<", "VPCRegion": "r"}});
@@ -258,6 +261,17 @@ mod tests {
         );
         let text = "<Response><Errors><Error><Code>InvalidVpcID.NotFound</Code><Message/></Error></Errors></Response>";
         assert!(read(400, text).unwrap_err().is_absent());
+        // AWS has no code of its own for a lifecycle hook that does not exist.
+        let delete = Operation::find("autoscaling", "DeleteLifecycleHook").unwrap();
+        for (message, absent) in
+            [("No Lifecycle Hook found with name a", true), ("Bad name", false)]
+        {
+            let text = format!(
+                "<ErrorResponse><Error><Code>ValidationError</Code><Message>{message}</Message></Error></ErrorResponse>"
+            );
+            let error = parse_response(delete, query, StatusCode::BAD_REQUEST, text.as_bytes());
+            assert_eq!(error.unwrap_err().is_absent(), absent, "{message}");
+        }
         let sqs = Operation::find("sqs", "GetQueueUrl").unwrap();
         let text = br#"{"__type":"com.amazonaws.sqs#QueueDoesNotExist","message":"gone"}"#;
         let error = parse_response(sqs, protocol("sqs").unwrap(), StatusCode::BAD_REQUEST, text)
