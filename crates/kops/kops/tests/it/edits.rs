@@ -122,8 +122,12 @@ fn creates_instance_groups() {
     }
     create(&["nodes"], "sed -i s/maxSize:.2/maxSize:\\ 5/").unwrap();
     assert!(place.read("demo.local/instancegroup/nodes").contains("maxSize: 5"));
-    create(&["cp2", "--role", "Masters", "--subnet", "a", "--edit=false"], "false").unwrap();
-    assert!(place.read("demo.local/instancegroup/cp2").contains("role: Master"));
+    let masters = ["cp2", "--role", "Masters", "--subnet", "a", "--dry-run", "-o", "yaml"];
+    let shown = create(&masters, "false").unwrap();
+    assert!(shown.contains("maxSize: 1\n") && shown.contains("role: Master\n"), "{shown}");
+    // A control plane needs a member in each etcd cluster first.
+    let error = create(&["cp2", "--role", "master", "--subnet", "a", "--edit=false"], "false");
+    assert!(error.unwrap_err().contains("must have a member in etcd cluster"));
     let aws = TestStore::new();
     let cluster = CLUSTER.replace("  labels: {alpha.kops.k8s.io/cloud: local}\n", "");
     let cluster = cluster.replace("spec:\n", "spec:\n  cloudProvider: aws\n");
