@@ -210,6 +210,9 @@ fn subnets(cluster: &Object, wanted: &[String]) -> Result<Vec<String>, Error> {
 mod tests {
     use super::*;
 
+    /// A change of the filters, and the selected types.
+    type Case = (fn(&mut Filters), &'static [&'static str]);
+
     fn table() -> Value {
         let one = |name: &str, vcpus: u64, memory: u64, more: Value| {
             let mut one = json!({
@@ -235,7 +238,7 @@ mod tests {
     #[test]
     fn selects_machine_types_by_resources() {
         let two = Bounds { min: Some(2), max: Some(2) };
-        let cases: [(fn(&mut Filters), &[&str]); 9] = [
+        let cases: [Case; 9] = [
             (
                 |f| f.vcpus = Bounds { min: None, max: Some(2) },
                 &["c5.large", "m5.large", "t3.medium"],
