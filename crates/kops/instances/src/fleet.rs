@@ -125,6 +125,13 @@ impl Group {
         number.is_some_and(|number| self.detached.remove(&number))
     }
 
+    /// Removes a machine, which the keeper then ends. Returns `false` if the group has no such machine.
+    pub fn remove(&mut self, machine: &str) -> bool {
+        let all = self.numbers.iter().chain(&self.detached).copied();
+        let number = all.into_iter().find(|number| self.machine(*number) == machine);
+        number.is_some_and(|number| self.numbers.remove(&number) || self.detached.remove(&number))
+    }
+
     /// Returns the version of the user data.
     pub fn version(&self) -> String {
         document::version(&self.user_data)
@@ -135,6 +142,31 @@ impl FleetSpec {
     /// Returns the group of a machine.
     pub fn group_of(&self, machine: &str) -> Option<&Group> {
         self.groups.iter().find(|group| group.names().any(|name| name == machine))
+    }
+
+    /// Returns the names of all machines.
+    pub fn names(&self) -> impl Iterator<Item = String> {
+        self.groups.iter().flat_map(Group::names)
+    }
+
+    /// Returns this state together with the machines of `old` that it lacks, and their addresses.
+    pub fn with_machines_of(&self, old: &Self) -> Self {
+        let mut all = self.clone();
+        for before in &old.groups {
+            match all.groups.iter_mut().find(|group| group.name == before.name) {
+                Some(group) => {
+                    let kept = before.numbers.difference(&group.detached).copied();
+                    group.numbers = group.numbers.iter().copied().chain(kept).collect();
+                }
+                None => all.groups.push(before.clone()),
+            }
+        }
+        let names: BTreeSet<String> = all.names().collect();
+        let addresses = old.addresses.iter().filter(|(name, _)| names.contains(*name));
+        for (name, address) in addresses {
+            all.addresses.entry(name.clone()).or_insert(*address);
+        }
+        all
     }
 
     /// Returns the range of the machines' addresses.
@@ -172,7 +204,7 @@ impl FleetSpec {
             self.link = link::choose_subnet(&all)?.to_string();
         }
         let subnet = self.subnet()?;
-        let names: BTreeSet<String> = self.groups.iter().flat_map(Group::names).collect();
+        let names: BTreeSet<String> = self.names().collect();
         self.addresses.retain(|name, _| names.contains(name));
         for name in names {
             let used = self.addresses.values().copied().collect();
@@ -330,6 +362,26 @@ mod tests {
         assert_eq!(nodes.names().collect::<Vec<_>>(), ["nodes-1", "nodes-2", "nodes-3"]);
         nodes.resize(1);
         assert_eq!(nodes.names().collect::<Vec<_>>(), ["nodes-1"]);
+    }
+
+    #[test]
+    fn keeps_removed_machines_with_their_addresses_until_they_end() {
+        let mut old = spec(3);
+        old.groups.push(Group { name: "gone".to_owned(), numbers: [1].into(), ..Group::default() });
+        old.assign(&[]).unwrap();
+        let mut new = spec(1);
+        new.groups[0].numbers.insert(2);
+        let mut all = new.with_machines_of(&old);
+        all.assign(&[]).unwrap();
+        let names: Vec<_> = all.names().collect();
+        assert_eq!(names, ["cp-1", "cp-2", "nodes-1", "nodes-2", "nodes-3", "gone-1"]);
+        assert!(old.addresses.iter().all(|(name, address)| all.addresses[name] == *address));
+        // A new machine has no address of one that still runs.
+        assert!(old.addresses.values().all(|address| *address != all.addresses["cp-2"]));
+        let nodes = &mut all.groups[1];
+        assert!(nodes.remove("nodes-3") && !nodes.remove("nodes-3") && !nodes.remove("cp-1"));
+        assert!(nodes.detach("nodes-1") && nodes.remove("nodes-1"));
+        assert_eq!(nodes.names().collect::<Vec<_>>(), ["nodes-2", "nodes-3"]);
     }
 
     #[test]

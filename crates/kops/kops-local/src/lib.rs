@@ -5,12 +5,13 @@
 //! machines. Read [`fleet_spec`] first.
 //!
 //! Invariants:
-//! - Settings that machines would ignore are rejected by name.
+//! - Settings that machines would ignore are rejected by name, when they are stored.
 //! - The key to the state store stays on the host.
 
 mod addons;
 mod balancer;
 mod error;
+mod fields;
 mod fleet;
 mod gateway;
 mod keeper;
@@ -29,8 +30,8 @@ pub use fleet::{api_addresses, fleet};
 pub use gateway::{serve_store, write_settings};
 pub use keeper::keep;
 pub use kubeconfig::{administrator, issue_kubeconfig, open_client};
-pub use model::{GroupUserData, Model, build_model, complete_objects};
+pub use model::{GroupUserData, Model, build_model};
 pub use program::{apply_fleet, machine_program};
 pub use spec::{fleet_spec, set_user_data};
 pub use state::{ClusterState, list_objects};
-pub use support::{check_cloud, check_fields, check_objects};
+pub use support::{CompleteCluster, check_cloud, check_members, check_support};

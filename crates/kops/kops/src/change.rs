@@ -1,13 +1,13 @@
 //! Runs `kops create -f`, `replace`, `edit` and `delete`.
 
-use std::{io::Read as _, time::SystemTime};
+use std::{collections::BTreeSet, io::Read as _, time::SystemTime};
 
 use api_meta::Timestamp;
 use kops_api::{
     Kind, Object, Spec as _, documents, validate_cluster, validate_cluster_update, validate_group,
 };
 use kops_core::{CloudName, Cluster as _};
-use kops_local::{check_fields, fleet};
+use kops_local::{check_support, fleet};
 use kops_store::Registry;
 use vfs::Precondition;
 
@@ -100,7 +100,36 @@ impl WriteRules<'_> {
         if planned.is_empty() {
             return Err(Error::NoObjects { files: files.join(", ") });
         }
+        self.check_support(&planned)?;
         Ok(planned)
+    }
+
+    /// Rejects planned objects that `update` could not apply to a cluster of cloud local.
+    fn check_support(&self, planned: &[PlannedWrite]) -> Result<(), Error> {
+        let names: BTreeSet<_> = planned.iter().map(|write| write.cluster.as_str()).collect();
+        for name in names {
+            let mut groups = self.registry.groups(name)?;
+            let mut cluster = self.registry.cluster(name)?.map(|(cluster, _)| cluster);
+            for write in planned.iter().filter(|write| write.cluster == name) {
+                let object = write.object.clone();
+                match object.kind {
+                    Kind::Cluster => cluster = Some(object),
+                    _ => {
+                        groups.retain(|group| group.name() != object.name());
+                        groups.push(object);
+                    }
+                }
+            }
+            let Some(cluster) = cluster else { continue };
+            let machines = fleet(self.registry, name).spec()?;
+            if cluster.cloud() == CloudName::Local {
+                check_support(&cluster, &groups, machines.as_ref())?;
+            } else if machines.is_some() {
+                let (cluster, cloud) = (name.to_owned(), cluster.cloud().word());
+                return Err(kops_local::Error::CloudChanged { cluster, cloud }.into());
+            }
+        }
+        Ok(())
     }
 
     /// Validates an object together with the stored ones and those planned before.
@@ -112,8 +141,8 @@ impl WriteRules<'_> {
     ) -> Result<PlannedWrite, Error> {
         let registry = self.registry;
         let kind = object.kind.name();
-        let (problems, cloud) = match object.kind {
-            Kind::Cluster => (validate_cluster(&object, false), object.cloud()),
+        let problems = match object.kind {
+            Kind::Cluster => validate_cluster(&object, false),
             _ => {
                 let same =
                     |p: &&PlannedWrite| p.cluster == cluster && p.object.kind == Kind::Cluster;
@@ -123,7 +152,7 @@ impl WriteRules<'_> {
                 };
                 let parent = parent
                     .ok_or_else(|| kops_store::Error::object("cluster", &cluster, "not found"))?;
-                (validate_group(&object, Some(&parent)), parent.cloud())
+                validate_group(&object, Some(&parent))
             }
         };
         let what = format!("{kind} {:?}", object.name());
@@ -135,9 +164,6 @@ impl WriteRules<'_> {
             }
         };
         check(problems)?;
-        if cloud == CloudName::Local {
-            check_fields(&object)?;
-        }
         let same = |p: &PlannedWrite| {
             p.cluster == cluster && p.object.kind == object.kind && p.object.name() == object.name()
         };
@@ -157,11 +183,14 @@ impl WriteRules<'_> {
                 object.metadata.set("creationTimestamp", now);
                 Precondition::Absent
             }
-            Some((old, version)) => {
+            Some((mut old, version)) => {
                 if object.kind == Kind::Cluster {
-                    let etcd = old.spec.list("etcdClusters").iter().map(|etcd| etcd.text("name"));
-                    let is_updated = registry.is_updated(&cluster)?;
-                    let created: Vec<_> = etcd.filter(|_| is_updated).collect();
+                    let created = registry.created_etcd_clusters(&cluster)?;
+                    let created: Vec<_> = created.iter().map(String::as_str).collect();
+                    // An etcd cluster that was only written may be removed again.
+                    let mut etcd = old.spec.list("etcdClusters").to_vec();
+                    etcd.retain(|etcd| created.contains(&etcd.text("name")));
+                    old.spec.set("etcdClusters", etcd);
                     check(validate_cluster_update(&object, &old, &created))?;
                 }
                 object.metadata.set_if("creationTimestamp", old.metadata.get("creationTimestamp"));
@@ -207,6 +236,7 @@ pub(crate) fn store_objects(
         let write = rules.plan_object(&planned, name.clone(), object)?;
         planned.push(write);
     }
+    rules.check_support(&planned)?;
     for write in &planned {
         registry.write(&write.cluster, &write.object, &write.since)?;
     }
@@ -264,6 +294,7 @@ pub(crate) fn edit(
     let mut write = rules.plan_object(&[], cluster.to_owned(), changed)?;
     // Compare with the version shown to the user, so that concurrent changes are not lost.
     write.since = Precondition::Read(version);
+    rules.check_support(std::slice::from_ref(&write))?;
     Ok(registry.write(&write.cluster, &write.object, &write.since)?)
 }
 

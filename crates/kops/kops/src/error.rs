@@ -75,6 +75,17 @@ pub enum Error {
     Regions(String),
     #[error("the cluster's API does not answer: {0}; --cloudonly replaces machines without it")]
     Unreachable(kops_local::Error),
+    #[error(
+        "machines {machines} still run, because the cluster's API does not answer and they cannot be drained: {source}; \
+         run kops update cluster --yes again once it answers"
+    )]
+    Shrink { machines: String, source: kops_local::Error },
+    #[error("machine {machine:?} did not end within {seconds} s; see {log}")]
+    NotEnded { machine: String, seconds: u64, log: String },
+    #[error("{file}: the plan is out of date: {difference}; make a new one with --plan-out")]
+    StalePlan { file: String, difference: String },
+    #[error("{file} is not a plan of --plan-out: {source}")]
+    PlanFile { file: String, source: serde_json::Error },
     #[error("draining node {node:?} took longer than {seconds} s: {reasons}")]
     Drain { node: String, seconds: u64, reasons: String },
     #[error("{address} still answers after {seconds} s")]

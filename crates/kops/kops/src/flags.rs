@@ -186,6 +186,18 @@ pub struct UpdateCluster {
     /// Write the changes as JSON to this file
     #[arg(long)]
     pub(crate) plan_out: Option<String>,
+    /// Make exactly the changes of this file of --plan-out, or none if the cluster or its resources differ since
+    #[arg(long, conflicts_with = "plan_out")]
+    pub(crate) plan: Option<String>,
+    /// Include a new administrator's certificate with this lifetime in the kubeconfig [default: 18h]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "18h")]
+    pub(crate) admin: Option<api_config::GoDuration>,
+    /// Write the cluster's context into the kubeconfig [default: true]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) create_kube_config: Option<bool>,
+    /// Allow an older kOps than the one of the last update
+    #[arg(long)]
+    pub(crate) allow_kops_downgrade: bool,
     #[arg(long, value_enum, default_value_t)]
     pub(crate) target: Target,
     /// The directory for the configuration [default: out/terraform]
