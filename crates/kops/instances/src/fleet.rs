@@ -3,8 +3,9 @@
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
     fs,
+    io::{Read as _, Seek as _, SeekFrom},
     net::IpAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use data_encoding::HEXLOWER;
@@ -22,6 +23,10 @@ use crate::{
 const MARK: &str = ".windlass-instances";
 /// The directory contains private keys, so other users of the host get no access.
 const ROOT_MODE: u32 = 0o750;
+/// The bytes at the end of a log in which the last line is searched.
+const LOG_TAIL: u64 = 8 << 10;
+/// The longest line of a log that is shown, in characters.
+const LONGEST_LINE: usize = 400;
 
 /// The directory of one cluster's machines.
 #[derive(Clone, Debug)]
@@ -278,6 +283,25 @@ impl Fleet {
     /// Reads a machine's document; `None` if the machine does not exist.
     pub fn machine(&self, name: &str) -> Result<Option<Machine>, Error> {
         json::read(&document::path(&self.machine_root(name)))
+    }
+
+    /// Reports whether the first process of a machine runs.
+    pub fn runs(&self, name: &str) -> bool {
+        document::pid_file(&self.machine_root(name)).running().is_some()
+    }
+
+    /// Returns the last line of a log below a directory, without control characters and cut to a readable length.
+    /// Links out of the directory are not followed. Returns `None` if the log is empty or cannot be read.
+    pub fn last_line(directory: &Path, log: &Path) -> Option<String> {
+        let mut file = sys::read_beneath(directory, log).ok()?;
+        let end = file.seek(SeekFrom::End(0)).ok()?;
+        file.seek(SeekFrom::Start(end.saturating_sub(LOG_TAIL))).ok()?;
+        let mut tail = Vec::new();
+        file.take(LOG_TAIL).read_to_end(&mut tail).ok()?;
+        let text = String::from_utf8_lossy(&tail);
+        let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
+        let plain = line.chars().map(|c| if c.is_control() { ' ' } else { c });
+        Some(plain.take(LONGEST_LINE).collect())
     }
 
     pub(crate) fn machine_root(&self, name: &str) -> PathBuf {

@@ -1,5 +1,5 @@
-//! The fields of specs that act on cloud local. Each other field that is set is rejected, because machines would ignore
-//! it.
+//! The fields of specs that act on cloud local. Each other field that is set is rejected, because machines would
+//! ignore it.
 
 use kops_api::{Kind, Object};
 use kops_node::nodeup::KUBELET_FIELDS;
@@ -25,8 +25,8 @@ const EVERYWHERE: Values = Values::Only(&["0.0.0.0/0", "::/0"]);
 /// A structure without settings.
 const EMPTY: Values = Values::Only(&[]);
 
-/// The fields of a cluster. Machines run no SSH server, so every restriction of `sshAccess` holds. A subnet only names a
-/// zone: all machines share one link, and its range is chosen by the host.
+/// The fields of a cluster. Machines run no SSH server, so every restriction of `sshAccess` holds. A subnet only names
+/// a zone: all machines share one link, and the host chooses its range.
 const CLUSTER: [Row; 33] = [
     ("api.access", EVERYWHERE),
     ("api.additionalSANs", Values::Any),

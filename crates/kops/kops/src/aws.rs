@@ -182,9 +182,7 @@ pub(crate) async fn delete(
     let done = registry.while_locked(&mut lock, &lock_user, work).await;
     registry.unlock(lock)?;
     done?;
-    registry.remove(name)?;
-    writeln!(context.out, "\nDeleted cluster: {name:?}")?;
-    Ok(())
+    Ok(registry.remove(name)?)
 }
 
 /// Runs `get instances`.

@@ -12,11 +12,10 @@ use kops_store::Registry;
 use vfs::Precondition;
 
 use crate::{
-    aws,
+    cluster_deletion,
     environment::CommandEnvironment,
     error::Error,
     flags::{Create, Delete, Edit, Replace},
-    instance_list,
 };
 
 /// The label of a group that names its cluster.
@@ -304,41 +303,10 @@ pub(crate) async fn delete(
     name: &str,
     context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
-    let (name, yes) = match command {
-        Delete::Cluster { cluster, yes } => (cluster.as_deref().unwrap_or(name), *yes),
-        Delete::Group { group, yes } => return delete_group(registry, name, group, *yes, context),
-    };
-    if name.is_empty() {
-        return Err(Error::Flag { flag: "--name", problem: "is required (for safety)" });
+    match command {
+        Delete::Cluster(command) => cluster_deletion::run(registry, command, name, context).await,
+        Delete::Group { group, yes } => delete_group(registry, name, group, *yes, context),
     }
-    let Some((object, _)) = registry.cluster(name)? else {
-        return Err(kops_store::Error::object("cluster", name, "not found").into());
-    };
-    if object.cloud() == CloudName::Aws {
-        return aws::delete(registry, &object, yes, context).await;
-    }
-    // Only clusters without a cloud are known to have no other resources.
-    if !object.cloud().is_bare() {
-        let problem = "may have machines in its cloud, which cannot be deleted here yet; delete it with upstream's \
-                       kops";
-        return Err(kops_store::Error::object("cluster", name, problem).into());
-    }
-    let fleet = fleet(registry, name);
-    if !yes {
-        instance_list::describe(&fleet, context.out)?;
-        writeln!(context.out, "\nMust specify --yes to delete cluster")?;
-        return Ok(());
-    }
-    registry.check_removable(name)?;
-    let user = context.user();
-    let mut lock = registry.lock(name, &user, context.now)?;
-    let removal = async { Ok::<_, Error>(instances::remove(&fleet, name).await?) };
-    let done = registry.while_locked(&mut lock, &user, removal).await;
-    registry.unlock(lock)?;
-    done?;
-    registry.remove(name)?;
-    writeln!(context.out, "\nDeleted cluster: {name:?}")?;
-    Ok(())
 }
 
 fn delete_group(

@@ -86,6 +86,10 @@ pub enum Error {
     StalePlan { file: String, difference: String },
     #[error("{file} is not a plan of --plan-out: {source}")]
     PlanFile { file: String, source: serde_json::Error },
+    #[error("stopped by the user; run kops rolling-update cluster --yes again to continue")]
+    Stopped,
+    #[error("the machines did not end within {seconds} s; run kops delete cluster --yes again")]
+    Deletion { seconds: u64 },
     #[error("draining node {node:?} took longer than {seconds} s: {reasons}")]
     Drain { node: String, seconds: u64, reasons: String },
     #[error("{address} still answers after {seconds} s")]

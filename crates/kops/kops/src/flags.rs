@@ -2,6 +2,8 @@
 
 use clap::Subcommand;
 
+use crate::api_access::ApiFlags;
+
 /// kOps' commands: clusters in a state store, and their machines on this host (cloud local) or on AWS
 #[derive(clap::Args, Debug)]
 pub struct Args {
@@ -282,6 +284,17 @@ pub struct RollCluster {
     /// The pause after a node was terminated, before the cluster is validated
     #[arg(long, default_value = "0s")]
     pub(crate) node_interval: api_config::GoDuration,
+    /// The pause after a bastion was terminated; cloud local has none
+    #[arg(long)]
+    pub(crate) bastion_interval: Option<api_config::GoDuration>,
+    /// Prompt to continue after each instance is updated
+    #[arg(short, long)]
+    pub(crate) interactive: bool,
+    /// The lifetime of the administrator's certificate for this update
+    #[arg(long, num_args = 0..=1, require_equals = true, default_value = "18h", default_missing_value = "18h")]
+    pub(crate) admin: api_config::GoDuration,
+    #[command(flatten)]
+    pub(crate) api: ApiFlags,
 }
 
 #[cfg(test)]
@@ -314,6 +327,14 @@ pub struct ValidateCluster {
     /// The number of consecutive successful validations
     #[arg(long, default_value_t = 1)]
     pub(crate) count: u32,
+    /// The pause between two validations
+    #[arg(long, default_value = "10s")]
+    pub(crate) interval: api_config::GoDuration,
+    /// The kubeconfig whose context of the cluster is used, instead of a new administrator's certificate
+    #[arg(long)]
+    pub(crate) kubeconfig: Option<std::path::PathBuf>,
+    #[command(flatten)]
+    pub(crate) api: ApiFlags,
     #[arg(short, long, default_value = "table", value_parser = ["table", "yaml", "json"])]
     pub(crate) output: String,
 }
@@ -422,12 +443,7 @@ pub struct Show {
 #[derive(Debug, Subcommand)]
 pub enum Delete {
     /// Terminates a cluster's machines, and deletes the cluster from the state store
-    Cluster {
-        cluster: Option<String>,
-        /// Confirm the deletion
-        #[arg(short, long)]
-        yes: bool,
-    },
+    Cluster(DeleteCluster),
     /// Deletes an instance group; its machines are terminated by the next update
     #[command(name = "instancegroup", aliases = ["instancegroups", "ig"])]
     Group {
@@ -436,4 +452,31 @@ pub enum Delete {
         #[arg(short, long)]
         yes: bool,
     },
+}
+
+/// The flags of `delete cluster`.
+#[derive(clap::Args, Debug)]
+pub struct DeleteCluster {
+    pub(crate) cluster: Option<String>,
+    /// Confirm the deletion
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    /// Delete only the cluster's objects in the state store; its resources stay
+    #[arg(long)]
+    pub(crate) unregister: bool,
+    /// The time limit for the end of machines of cloud local [default: 10m]
+    #[arg(long)]
+    pub(crate) wait: Option<api_config::GoDuration>,
+    /// The pause between two attempts to delete resources of AWS; machines of cloud local need no attempts
+    #[arg(long)]
+    pub(crate) interval: Option<api_config::GoDuration>,
+    /// The number of attempts without progress; machines of cloud local need no attempts
+    #[arg(long)]
+    pub(crate) count: Option<u32>,
+    /// Delete a cluster that is not in the state store; not supported
+    #[arg(long)]
+    pub(crate) external: bool,
+    /// The region of a cluster that is not in the state store; not supported
+    #[arg(long)]
+    pub(crate) region: Option<String>,
 }

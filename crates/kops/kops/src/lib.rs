@@ -11,8 +11,10 @@
 //! - Only objects that kOps wrote are deleted from a cluster's directory, and only marked machines from a fleet.
 //! - Private keys are in the store and on control planes only.
 
+mod api_access;
 mod aws;
 mod change;
+mod cluster_deletion;
 mod create;
 mod difference;
 mod drain;
@@ -20,10 +22,12 @@ mod environment;
 mod error;
 mod flags;
 mod get;
+mod group_selection;
 mod instance_list;
 mod keypair;
 mod kubeconfig;
 mod plan;
+mod prompt;
 mod roll;
 mod run;
 mod settings;

@@ -219,3 +219,59 @@ fn rejects_groups_that_upstream_refuses() {
         assert!(!place.has("demo.local/instancegroup/cp"), "{field}");
     }
 }
+
+#[test]
+fn rejects_flags_that_have_no_effect() {
+    let place = TestStore::new();
+    place.kops(&["create", "-f", &place.file(&format!("{CLUSTER}---\n{GROUP}"))]).unwrap();
+    for (arguments, reason) in [
+        (&["delete", "cluster", "--external", "--yes"][..], "--external is for clusters"),
+        (&["delete", "cluster", "--region", "x", "--yes"], "--region is for clusters"),
+        (&["delete", "cluster", "--count", "3", "--yes"], "--count is for other clouds"),
+        (&["delete", "cluster", "--interval", "3s", "--yes"], "--interval is for other clouds"),
+        (&["delete", "cluster", "--wait", "soon", "--yes"], "invalid value 'soon'"),
+        (
+            &["rolling-update", "cluster", "--bastion-interval", "3s"],
+            "--bastion-interval is for clouds",
+        ),
+        (&["update", "cluster", "--plan", "x"], "--plan is for --yes"),
+        (&["update", "cluster", "--plan", "x", "--plan-out", "y"], "cannot be used with"),
+        (
+            &["update", "cluster", "--admin", "--create-kube-config=false"],
+            "--admin needs --create-kube-config",
+        ),
+        (
+            &["validate", "cluster", "--api-server", "https://a", "--use-kubeconfig"],
+            "cannot be used with",
+        ),
+    ] {
+        let all = [arguments, &["--name", "demo.local"]].concat();
+        let error = place.kops(&all).unwrap_err();
+        assert!(error.contains(reason), "{arguments:?}: {error}");
+    }
+    assert!(place.has("demo.local/config"));
+    let shown = place.kops(&["delete", "cluster", "demo.local", "--unregister"]).unwrap();
+    assert!(shown.contains("Must specify --yes") && place.has("demo.local/config"), "{shown}");
+    let done = place.kops(&["delete", "cluster", "demo.local", "--unregister", "--yes"]).unwrap();
+    assert_eq!(done, "\nUnregistered cluster: \"demo.local\"\n");
+    assert!(!place.has("demo.local"));
+}
+
+#[test]
+fn refuses_plans_of_another_state() {
+    let place = TestStore::new();
+    place.kops(&["create", "-f", &place.file(&format!("{CLUSTER}---\n{GROUP}"))]).unwrap();
+    let plan = place.dir.path().join("plan.json").display().to_string();
+    let shown = place.kops(&["update", "cluster", "demo.local", "--plan-out", &plan]).unwrap();
+    assert!(shown.contains("InstanceGroup/cp"), "{shown}");
+    let group = GROUP.replace("subnets: [a]", "subnets: [a], nodeLabels: {a: b}");
+    place.kops(&["replace", "-f", &place.file(&group)]).unwrap();
+    let again =
+        place.kops(&["update", "cluster", "demo.local", "--yes", "--plan", &plan]).unwrap_err();
+    assert!(again.contains("have changed since"), "{again}");
+    // Nothing was done: there are no keys, no machines and no lock.
+    assert!(!place.has("demo.local/pki") && !place.has("demo.local/lock"));
+    assert!(!place.dir.path().join("state-instances").exists());
+    let error = place.kops(&["update", "cluster", "demo.local", "--yes", "--plan", "/dev/zero"]);
+    assert!(error.unwrap_err().contains("/dev/zero"));
+}
