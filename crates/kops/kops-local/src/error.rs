@@ -61,8 +61,8 @@ pub enum Error {
     )]
     MemberGroup { group: String },
     #[error(
-        "cluster {cluster:?} has machines of cloud local, so its cloud cannot become {cloud}; delete the cluster first, \
-         or keep its label"
+        "cluster {cluster:?} has machines of cloud local, so its cloud cannot become {cloud}; delete the cluster \
+         first, or keep its label"
     )]
     CloudChanged { cluster: String, cloud: &'static str },
     #[error(

@@ -8,21 +8,10 @@ use kops_api::Object;
 use kops_local::{USER_AGENT, administrator, issue_kubeconfig};
 use kops_store::Registry;
 
-use crate::{environment::CommandEnvironment, error::Error};
+use crate::{api_flags::ApiFlags, environment::CommandEnvironment, error::Error};
 
 /// The lifetime of the certificate for a command that only reads.
 pub(crate) const READ_PERIOD: Duration = Duration::from_secs(3600);
-
-/// The flags that choose the server of a cluster's API.
-#[derive(clap::Args, Clone, Debug, Default)]
-pub(crate) struct ApiFlags {
-    /// The URL of the API server [default: the cluster's own]
-    #[arg(long)]
-    pub(crate) api_server: Option<String>,
-    /// Use the server of the cluster's context in the kubeconfig
-    #[arg(long, conflicts_with = "api_server")]
-    pub(crate) use_kubeconfig: bool,
-}
 
 impl ApiFlags {
     /// Returns the access of a new administrator to the chosen server.

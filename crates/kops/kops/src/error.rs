@@ -76,8 +76,8 @@ pub enum Error {
     #[error("the cluster's API does not answer: {0}; --cloudonly replaces machines without it")]
     Unreachable(kops_local::Error),
     #[error(
-        "machines {machines} still run, because the cluster's API does not answer and they cannot be drained: {source}; \
-         run kops update cluster --yes again once it answers"
+        "machines {machines} still run, because the cluster's API does not answer and they cannot be drained: \
+         {source}; run kops update cluster --yes again once it answers"
     )]
     Shrink { machines: String, source: kops_local::Error },
     #[error("machine {machine:?} did not end within {seconds} s; see {log}")]
@@ -100,4 +100,26 @@ pub enum Error {
     NotValid { seconds: u64, messages: String },
     #[error("Validation failed: cluster {cluster} has {count} failures")]
     Validation { cluster: String, count: usize },
+}
+
+impl Error {
+    /// Returns the exit code of upstream's command for the error.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Validation { .. } => 2,
+            Self::Stopped => 3,
+            _ => 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn has_exit_codes_of_upstream() {
+        let invalid = Error::Validation { cluster: "a.local".to_owned(), count: 1 };
+        assert_eq!([invalid, Error::Stopped, Error::Promotion].map(|e| e.exit_code()), [2, 3, 1]);
+    }
 }

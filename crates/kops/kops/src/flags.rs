@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 
-use crate::api_access::ApiFlags;
+use crate::api_flags::ApiFlags;
 
 /// kOps' commands: clusters in a state store, and their machines on this host (cloud local) or on AWS
 #[derive(clap::Args, Debug)]

@@ -12,6 +12,7 @@
 //! - Private keys are in the store and on control planes only.
 
 mod api_access;
+mod api_flags;
 mod aws;
 mod change;
 mod cluster_deletion;

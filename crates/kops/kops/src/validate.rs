@@ -10,11 +10,8 @@ use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    api_access::{ApiFlags, READ_PERIOD},
-    environment::CommandEnvironment,
-    error::Error,
-    flags::ValidateCluster,
-    get, table,
+    api_access::READ_PERIOD, api_flags::ApiFlags, environment::CommandEnvironment, error::Error,
+    flags::ValidateCluster, get, table,
 };
 
 /// The pause between two validations after an update.

@@ -19,7 +19,7 @@ use crate::{
     flags::UpdateCluster,
     kubeconfig,
     plan::{PlanSummary, ResourceChange, hash_state, print_outdated},
-    update::shrink::end_machines,
+    update::shrink::Shrink,
 };
 
 /// A plan for the store and for the fleet.
@@ -229,7 +229,8 @@ async fn execute(
             command.admin.map_or_else(kubeconfig::default_lifetime, api_config::GoDuration::to_std);
         kubeconfig::write(registry, name, None, lifetime, context)?;
     }
-    end_machines(registry, cluster, &fleet, plan.interim.clone(), &plan.spec, context).await?;
+    let shrink = Shrink::new(&fleet, plan.interim.clone(), &plan.spec);
+    shrink.run(registry, cluster, context).await?;
     let changed = plan.changes.len() + plan.groups.len();
     writeln!(context.out, "\n{changed} resources were changed.")?;
     print_outdated(&plan.outdated, context.out)?;
