@@ -3,8 +3,9 @@
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
     fs,
+    io::{Read as _, Seek as _, SeekFrom},
     net::IpAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use data_encoding::HEXLOWER;
@@ -22,6 +23,10 @@ use crate::{
 const MARK: &str = ".windlass-instances";
 /// The directory contains private keys, so other users of the host get no access.
 const ROOT_MODE: u32 = 0o750;
+/// The bytes at the end of a log in which the last line is searched.
+const LOG_TAIL: u64 = 8 << 10;
+/// The longest line of a log that is shown, in characters.
+const LONGEST_LINE: usize = 400;
 
 /// The directory of one cluster's machines.
 #[derive(Clone, Debug)]
@@ -125,6 +130,13 @@ impl Group {
         number.is_some_and(|number| self.detached.remove(&number))
     }
 
+    /// Removes a machine, which the keeper then ends. Returns `false` if the group has no such machine.
+    pub fn remove(&mut self, machine: &str) -> bool {
+        let all = self.numbers.iter().chain(&self.detached).copied();
+        let number = all.into_iter().find(|number| self.machine(*number) == machine);
+        number.is_some_and(|number| self.numbers.remove(&number) || self.detached.remove(&number))
+    }
+
     /// Returns the version of the user data.
     pub fn version(&self) -> String {
         document::version(&self.user_data)
@@ -135,6 +147,31 @@ impl FleetSpec {
     /// Returns the group of a machine.
     pub fn group_of(&self, machine: &str) -> Option<&Group> {
         self.groups.iter().find(|group| group.names().any(|name| name == machine))
+    }
+
+    /// Returns the names of all machines.
+    pub fn names(&self) -> impl Iterator<Item = String> {
+        self.groups.iter().flat_map(Group::names)
+    }
+
+    /// Returns this state together with the machines of `old` that it lacks, and their addresses.
+    pub fn with_machines_of(&self, old: &Self) -> Self {
+        let mut all = self.clone();
+        for before in &old.groups {
+            match all.groups.iter_mut().find(|group| group.name == before.name) {
+                Some(group) => {
+                    let kept = before.numbers.difference(&group.detached).copied();
+                    group.numbers = group.numbers.iter().copied().chain(kept).collect();
+                }
+                None => all.groups.push(before.clone()),
+            }
+        }
+        let names: BTreeSet<String> = all.names().collect();
+        let addresses = old.addresses.iter().filter(|(name, _)| names.contains(*name));
+        for (name, address) in addresses {
+            all.addresses.entry(name.clone()).or_insert(*address);
+        }
+        all
     }
 
     /// Returns the range of the machines' addresses.
@@ -172,7 +209,7 @@ impl FleetSpec {
             self.link = link::choose_subnet(&all)?.to_string();
         }
         let subnet = self.subnet()?;
-        let names: BTreeSet<String> = self.groups.iter().flat_map(Group::names).collect();
+        let names: BTreeSet<String> = self.names().collect();
         self.addresses.retain(|name, _| names.contains(name));
         for name in names {
             let used = self.addresses.values().copied().collect();
@@ -246,6 +283,25 @@ impl Fleet {
     /// Reads a machine's document; `None` if the machine does not exist.
     pub fn machine(&self, name: &str) -> Result<Option<Machine>, Error> {
         json::read(&document::path(&self.machine_root(name)))
+    }
+
+    /// Reports whether the first process of a machine runs.
+    pub fn runs(&self, name: &str) -> bool {
+        document::pid_file(&self.machine_root(name)).running().is_some()
+    }
+
+    /// Returns the last line of a log below a directory, without control characters and cut to a readable length.
+    /// Links out of the directory are not followed. Returns `None` if the log is empty or cannot be read.
+    pub fn last_line(directory: &Path, log: &Path) -> Option<String> {
+        let mut file = sys::read_beneath(directory, log).ok()?;
+        let end = file.seek(SeekFrom::End(0)).ok()?;
+        file.seek(SeekFrom::Start(end.saturating_sub(LOG_TAIL))).ok()?;
+        let mut tail = Vec::new();
+        file.take(LOG_TAIL).read_to_end(&mut tail).ok()?;
+        let text = String::from_utf8_lossy(&tail);
+        let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
+        let plain = line.chars().map(|c| if c.is_control() { ' ' } else { c });
+        Some(plain.take(LONGEST_LINE).collect())
     }
 
     pub(crate) fn machine_root(&self, name: &str) -> PathBuf {
@@ -330,6 +386,26 @@ mod tests {
         assert_eq!(nodes.names().collect::<Vec<_>>(), ["nodes-1", "nodes-2", "nodes-3"]);
         nodes.resize(1);
         assert_eq!(nodes.names().collect::<Vec<_>>(), ["nodes-1"]);
+    }
+
+    #[test]
+    fn keeps_removed_machines_with_their_addresses_until_they_end() {
+        let mut old = spec(3);
+        old.groups.push(Group { name: "gone".to_owned(), numbers: [1].into(), ..Group::default() });
+        old.assign(&[]).unwrap();
+        let mut new = spec(1);
+        new.groups[0].numbers.insert(2);
+        let mut all = new.with_machines_of(&old);
+        all.assign(&[]).unwrap();
+        let names: Vec<_> = all.names().collect();
+        assert_eq!(names, ["cp-1", "cp-2", "nodes-1", "nodes-2", "nodes-3", "gone-1"]);
+        assert!(old.addresses.iter().all(|(name, address)| all.addresses[name] == *address));
+        // A new machine has no address of one that still runs.
+        assert!(old.addresses.values().all(|address| *address != all.addresses["cp-2"]));
+        let nodes = &mut all.groups[1];
+        assert!(nodes.remove("nodes-3") && !nodes.remove("nodes-3") && !nodes.remove("cp-1"));
+        assert!(nodes.detach("nodes-1") && nodes.remove("nodes-1"));
+        assert_eq!(nodes.names().collect::<Vec<_>>(), ["nodes-2", "nodes-3"]);
     }
 
     #[test]

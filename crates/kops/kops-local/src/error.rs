@@ -56,6 +56,21 @@ pub enum Error {
     )]
     ControlPlanes { old: String, new: String },
     #[error(
+        "instance group {group:?} of control planes has no member in spec.etcdClusters[0].etcdMembers; add one, or \
+         remove the group"
+    )]
+    NoMember { group: String },
+    #[error(
+        "spec.etcdClusters[0].etcdMembers: instance group {group:?} is not one of control planes; store that group \
+         first, or remove the member"
+    )]
+    MemberGroup { group: String },
+    #[error(
+        "cluster {cluster:?} has machines of cloud local, so its cloud cannot become {cloud}; delete the cluster \
+         first, or keep its label"
+    )]
+    CloudChanged { cluster: String, cloud: &'static str },
+    #[error(
         "the fleet's settings name no state store; run kops update cluster --yes to write them"
     )]
     MissingStore,

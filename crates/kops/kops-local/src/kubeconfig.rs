@@ -22,6 +22,8 @@ use crate::{
 
 /// The group of administrators, which needs no object in the cluster.
 const MASTERS: &str = "system:masters";
+/// The user agent of commands.
+pub const USER_AGENT: &str = "kops/v1.36.2 (windlass)";
 /// The lifetime of the certificate for one command.
 const COMMAND_PERIOD: Duration = Duration::from_secs(3600);
 
@@ -90,6 +92,6 @@ pub fn open_client(
 ) -> Result<Client, Error> {
     Ok(Client::from_kubeconfig(
         &issue_kubeconfig(registry, cluster.name(), administrator(), COMMAND_PERIOD, now)?,
-        "kops/v1.36.2 (windlass)",
+        USER_AGENT,
     )?)
 }

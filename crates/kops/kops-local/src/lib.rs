@@ -5,12 +5,13 @@
 //! machines. Read [`fleet_spec`] first.
 //!
 //! Invariants:
-//! - Settings that machines would ignore are rejected by name.
+//! - Settings that machines would ignore are rejected by name, when they are stored.
 //! - The key to the state store stays on the host.
 
 mod addons;
 mod balancer;
 mod error;
+mod fields;
 mod fleet;
 mod gateway;
 mod keeper;
@@ -21,7 +22,9 @@ mod program;
 mod repair;
 mod restore;
 mod spec;
+mod stage;
 mod state;
+mod subnets;
 mod support;
 
 pub use balancer::write_balancer_files;
@@ -29,9 +32,10 @@ pub use error::Error;
 pub use fleet::{api_addresses, fleet};
 pub use gateway::{serve_store, write_settings};
 pub use keeper::keep;
-pub use kubeconfig::{administrator, issue_kubeconfig, open_client, server_url};
-pub use model::{GroupUserData, Model, build_model, complete_objects};
+pub use kubeconfig::{USER_AGENT, administrator, issue_kubeconfig, open_client, server_url};
+pub use model::{GroupUserData, Model, build_model};
 pub use program::{apply_fleet, machine_program};
 pub use spec::{fleet_spec, set_user_data};
+pub use stage::{LogLine, Stage};
 pub use state::{ClusterState, MachineProblem, list_objects, machine_problems};
-pub use support::{check_cloud, check_fields, check_objects};
+pub use support::{CompleteCluster, check_cloud, check_members, check_support};

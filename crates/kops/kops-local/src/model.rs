@@ -29,7 +29,7 @@ pub struct Model {
 }
 
 /// Completes a cluster and its groups.
-pub fn complete_objects(
+pub(crate) fn complete_objects(
     cluster: &Object,
     groups: &[Object],
 ) -> Result<(Object, Vec<Object>), Error> {

@@ -1,6 +1,6 @@
 //! The desired state of a cluster's fleet, from its spec.
 
-use std::{collections::BTreeSet, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf};
 
 use instances::{Fleet, FleetSpec, Group};
 use kops_api::{Object, Spec as _};
@@ -44,12 +44,13 @@ pub fn fleet_spec(
         Ok::<_, Error>(group)
     };
     spec.groups = groups.iter().map(build_group).collect::<Result<_, _>>()?;
-    if let Some(old) = old {
-        check_control_planes(old, &spec)?;
-    }
     let ranges = ["networking.podCIDR", "networking.serviceClusterIPRange"];
     let ranges: Vec<_> =
         ranges.iter().filter_map(|path| cluster.spec.text(path).parse().ok()).collect();
+    // Machines that end keep their addresses until then, so that new ones get others.
+    let mut all = old.map_or_else(|| spec.clone(), |old| spec.with_machines_of(old));
+    all.assign(&ranges)?;
+    (spec.link, spec.addresses) = (all.link, all.addresses);
     spec.assign(&ranges)?;
     spec.companions = balancer::companions(fleet, &spec)?;
     if !registry.is_local() {
@@ -58,18 +59,15 @@ pub fn fleet_spec(
     Ok(spec)
 }
 
-/// Rejects a change of the control planes. Each is an etcd member; an additional member would find no quorum that knows
-/// it, and a removed one would be missing permanently.
-fn check_control_planes(old: &FleetSpec, new: &FleetSpec) -> Result<(), Error> {
-    let names = |spec: &FleetSpec| -> BTreeSet<String> {
-        spec.groups.iter().filter(|group| group.trusted).flat_map(Group::names).collect()
-    };
-    let (before, after) = (names(old), names(new));
-    if before == after {
-        return Ok(());
-    }
-    let joined = |names: &BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(", ");
-    Err(Error::ControlPlanes { old: joined(&before), new: joined(&after) })
+/// Returns the names of the control planes' machines, by group.
+pub(crate) fn control_plane_names(groups: &[Object]) -> BTreeMap<String, Vec<String>> {
+    let control_planes = groups.iter().filter(|group| is_control_plane(group));
+    let names = control_planes.map(|object| {
+        let mut group = Group { name: object.name().to_owned(), ..Group::default() };
+        group.resize(size(object));
+        (group.name.clone(), group.names().collect())
+    });
+    names.collect()
 }
 
 /// Sets the user data of each group.
@@ -77,37 +75,5 @@ pub fn set_user_data(spec: &mut FleetSpec, machines: &[GroupUserData]) {
     for group in &mut spec.groups {
         let found = machines.iter().find(|machine| machine.group.name() == group.name);
         group.user_data = found.map(|machine| machine.user_data.clone()).unwrap_or_default();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rejects_changes_of_control_planes() {
-        let of = |groups: &[(&str, u32, bool)]| FleetSpec {
-            groups: groups
-                .iter()
-                .map(|(name, size, trusted)| Group {
-                    name: (*name).to_owned(),
-                    numbers: (1..=*size).collect(),
-                    trusted: *trusted,
-                    ..Group::default()
-                })
-                .collect(),
-            ..FleetSpec::default()
-        };
-        let old = of(&[("cp-a", 1, true), ("nodes", 1, false)]);
-        assert!(check_control_planes(&old, &of(&[("nodes", 5, false), ("cp-a", 1, true)])).is_ok());
-        for other in [
-            of(&[("cp-a", 1, true), ("cp-b", 1, true)]),
-            of(&[("cp-b", 1, true)]),
-            of(&[("cp-a", 2, true)]),
-            of(&[("cp-a", 1, false)]),
-        ] {
-            let error = check_control_planes(&old, &other).unwrap_err().to_string();
-            assert!(error.contains("the cluster's control planes are cp-a-1"), "{error}");
-        }
     }
 }

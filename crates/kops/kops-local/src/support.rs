@@ -1,97 +1,24 @@
-//! Rejects settings that machines of cloud local would ignore.
+//! Decides what cloud local supports. The commands that write specs and `update` ask the same function, so no spec is
+//! stored that `update` cannot apply.
 
-use api_meta::Cidr;
+use std::collections::BTreeSet;
+
 use bootstrap_core::constants::KUBERNETES_VERSION;
-use kops_api::{Kind, Object, Spec as _, overlap};
+use instances::FleetSpec;
+use kops_api::{Object, Spec as _};
 use kops_core::{CloudName, Cluster as _, Version};
-use serde_json::Value;
 
-use crate::{error::Error, repair::repair_after};
+use crate::{
+    error::Error, fields::check_fields, model::complete_objects, repair::repair_after,
+    spec::control_plane_names, subnets::check_subnets,
+};
 
-/// The supported fields of a spec. Other fields are rejected instead of silently ignored.
-const FIELDS: [&str; 17] = [
-    "api",
-    "authorization",
-    "channel",
-    "cloudLabels",
-    "configStore",
-    "etcdClusters",
-    "iam",
-    "kubelet",
-    "kubernetesVersion",
-    "networking",
-    "rollingUpdate",
-    "sshAccess",
-    "controlPlaneKubelet",
-    "kubeAPIServer",
-    "clusterDNSDomain",
-    "updatePolicy",
-    "kubeControllerManager",
-];
-/// The supported fields within parts of the spec.
-const PARTS: [(&str, &[&str]); 5] = [
-    ("kubelet", &["anonymousAuth"]),
-    ("controlPlaneKubelet", &["anonymousAuth"]),
-    ("kubeAPIServer", &["anonymousAuth"]),
-    ("kubeControllerManager", &[]),
-    ("authorization", &["rbac"]),
-];
-
-/// The supported fields of an instance group.
-const GROUP_FIELDS: [&str; 11] = [
-    "cloudLabels",
-    "fileAssets",
-    "manager",
-    "maxSize",
-    "minSize",
-    "nodeLabels",
-    "role",
-    "rollingUpdate",
-    "subnets",
-    "taints",
-    "updatePolicy",
-];
-
-/// Rejects a cluster or an instance group with a field that this cloud would ignore, before it is stored.
-pub fn check_fields(object: &Object) -> Result<(), Error> {
-    let (known, parts, of) = match object.kind {
-        Kind::Cluster => (&FIELDS[..], &PARTS[..], String::new()),
-        _ => (&GROUP_FIELDS[..], &[][..], format!(" of instance group {}", object.name())),
-    };
-    let members = |path: &str| -> Vec<&String> {
-        let found = if path.is_empty() { Some(&object.spec) } else { object.spec.at(path) };
-        let found = found.and_then(Value::as_object).into_iter().flatten();
-        found.filter(|(_, value)| !value.is_null()).map(|(name, _)| name).collect()
-    };
-    if let Some(name) = members("").iter().find(|name| !known.contains(&name.as_str())) {
-        return unsupported(&format!("spec.{name}{of}"));
-    }
-    for (part, known) in parts {
-        if let Some(name) = members(part).iter().find(|name| !known.contains(&name.as_str())) {
-            return unsupported(&format!("spec.{part}.{name}{of}"));
-        }
-    }
-    if object.kind == Kind::Cluster { check_subnets(&object.spec) } else { Ok(()) }
-}
-
-/// Rejects subnets that overlap, which upstream's validation permits for each cloud.
-fn check_subnets(spec: &Value) -> Result<(), Error> {
-    let subnets = spec.list("networking.subnets").iter();
-    let range =
-        |subnet: &Value| Some((subnet.text("name").to_owned(), subnet.text("cidr").parse().ok()?));
-    let mut ranges: Vec<(String, Cidr)> = subnets.filter_map(range).collect();
-    // Ranges are disjoint, or one covers the other. So one that overlaps any overlaps its neighbour.
-    ranges.sort_by_key(|(_, range)| (range.network().address, range.prefix));
-    for pair in ranges.windows(2) {
-        if let [(first, a), (second, b)] = pair
-            && overlap(*a, *b)
-        {
-            let first = format!("{a} of subnet {first:?}");
-            let second = format!("{b} of subnet {second:?}");
-            return Err(Error::Subnets { first, second });
-        }
-    }
-    Ok(())
+/// A complete cluster with its complete instance groups.
+pub struct CompleteCluster {
+    /// The cluster.
+    pub cluster: Object,
+    /// The groups.
+    pub groups: Vec<Object>,
 }
 
 fn unsupported(setting: &str) -> Result<(), Error> {
@@ -106,79 +33,151 @@ pub fn check_cloud(cluster: &Object) -> Result<(), Error> {
     Err(Error::Cloud { cloud: cluster.cloud().word() })
 }
 
-/// Rejects unsupported settings by name.
+/// Completes a cluster and its groups, and rejects by name what cloud local does not support. `fleet` is the state of
+/// its machines, if they exist.
 ///
-/// `users` are the stored objects before completion.
-pub fn check_objects(users: &[&Object], cluster: &Object, groups: &[Object]) -> Result<(), Error> {
-    users.iter().try_for_each(|object| check_fields(object))?;
-    if !cluster.spec.has("networking.cni") {
-        return unsupported("a Pod network other than --networking cni, which is Windlass' own");
-    }
-    let etcd = cluster.spec.list("etcdClusters");
-    if let Some(other) = etcd.iter().map(|etcd| etcd.text("name")).find(|name| *name != "main") {
-        return unsupported(&format!("etcd cluster {other:?} beside main"));
+/// The objects are those of the user. Groups may be missing while the cluster has no machines, because they are stored
+/// after their cluster.
+pub fn check_support(
+    cluster: &Object,
+    groups: &[Object],
+    fleet: Option<&FleetSpec>,
+) -> Result<CompleteCluster, Error> {
+    check_cloud(cluster)?;
+    std::iter::once(cluster).chain(groups).try_for_each(check_fields)?;
+    check_subnets(&cluster.spec)?;
+    let (complete, complete_groups) = complete_objects(cluster, groups)?;
+    if !complete.spec.has("networking.cni") {
+        unsupported("a Pod network other than --networking cni, which is Windlass' own")?;
     }
     let (requested, own): (Version, Version) =
-        (cluster.spec.text("kubernetesVersion").parse()?, KUBERNETES_VERSION.parse()?);
+        (complete.spec.text("kubernetesVersion").parse()?, KUBERNETES_VERSION.parse()?);
     if (requested.major, requested.minor) != (own.major, own.minor) {
-        return unsupported(&format!(
-            "Kubernetes {requested}: machines run this binary, which is {own}"
-        ));
+        unsupported(&format!("Kubernetes {requested}: machines run this binary, which is {own}"))?;
     }
-    for group in groups {
-        let (name, role) = (group.name(), group.spec.text("role"));
-        if !["ControlPlane", "Node"].contains(&role) {
-            return unsupported(&format!("role {role} of instance group {name}"));
-        }
-        if group.spec.int("minSize") != group.spec.int("maxSize") {
-            return unsupported(&format!(
-                "minSize of instance group {name} other than its maxSize"
-            ));
-        }
-        repair_after(group)?;
-        if role == "ControlPlane" && group.spec.int("minSize") != Some(1) {
-            return unsupported(&format!(
-                "a size other than 1 of instance group {name} of control planes"
-            ));
-        }
+    complete_groups.iter().try_for_each(check_group)?;
+    let members = member_groups(cluster);
+    let wanted = control_plane_names(&complete_groups);
+    if let Some(group) = wanted.keys().find(|group| !members.contains(group.as_str())) {
+        return Err(Error::NoMember { group: group.clone() });
+    }
+    if let Some(fleet) = fleet {
+        check_control_planes(fleet, wanted.values().flatten().cloned().collect())?;
+        check_members(cluster, groups)?;
+    }
+    Ok(CompleteCluster { cluster: complete, groups: complete_groups })
+}
+
+/// Rejects a cluster with an etcd member whose group does not exist. Its etcd cluster would never have all members.
+pub fn check_members(cluster: &Object, groups: &[Object]) -> Result<(), Error> {
+    let is_there = |name: &str| {
+        groups.iter().any(|group| group.name() == name && group.spec.text("role") == "ControlPlane")
+    };
+    match member_groups(cluster).into_iter().find(|name| !is_there(name)) {
+        None => Ok(()),
+        Some(group) => Err(Error::MemberGroup { group: group.to_owned() }),
+    }
+}
+
+/// Returns the groups of etcd's members.
+fn member_groups(cluster: &Object) -> BTreeSet<&str> {
+    let members =
+        cluster.spec.list("etcdClusters").iter().flat_map(|etcd| etcd.list("etcdMembers"));
+    members.map(|member| member.text("instanceGroup")).collect()
+}
+
+fn check_group(group: &Object) -> Result<(), Error> {
+    let name = group.name();
+    if group.spec.int("minSize") != group.spec.int("maxSize") {
+        unsupported(&format!("minSize of instance group {name} other than its maxSize"))?;
+    }
+    repair_after(group)?;
+    if group.spec.text("role") == "ControlPlane" && group.spec.int("minSize") != Some(1) {
+        unsupported(&format!("a size other than 1 of instance group {name} of control planes"))?;
     }
     Ok(())
 }
 
+/// Rejects a change of the control planes. Each is an etcd member; an additional member would find no quorum that knows
+/// it, and a removed one would be missing permanently.
+fn check_control_planes(fleet: &FleetSpec, after: BTreeSet<String>) -> Result<(), Error> {
+    let groups = fleet.groups.iter().filter(|group| group.trusted);
+    let before: BTreeSet<String> = groups.flat_map(instances::Group::names).collect();
+    if before == after {
+        return Ok(());
+    }
+    let joined = |names: BTreeSet<String>| names.into_iter().collect::<Vec<_>>().join(", ");
+    Err(Error::ControlPlanes { old: joined(before), new: joined(after) })
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use instances::Group;
 
     use super::*;
 
+    fn object(text: &str) -> Object {
+        Object::read("test", text.as_bytes()).unwrap()
+    }
+
+    /// Returns a cluster whose etcd has a member on each of the given groups.
+    fn cluster(members: &[&str]) -> Object {
+        let members: Vec<_> =
+            members.iter().map(|name| format!("{{name: {name}, instanceGroup: {name}}}")).collect();
+        object(&format!(
+            "apiVersion: kops.k8s.io/v1alpha2\nkind: Cluster\nmetadata:\n  name: demo.local\n  labels: \
+             {{alpha.kops.k8s.io/cloud: local}}\nspec:\n  configBase: file:///state/demo.local\n  kubernetesVersion: \
+             1.36.1\n  networking: {{cni: {{}}}}\n  nonMasqueradeCIDR: 100.64.0.0/10\n  authorization: {{rbac: \
+             {{}}}}\n  iam: {{}}\n  etcdClusters:\n  - {{name: main, etcdMembers: [{}]}}\n  subnets: [{{name: a, zone: \
+             z, type: Public}}]\n  topology: {{dns: {{type: None}}}}\n",
+            members.join(", ")
+        ))
+    }
+
+    fn group(name: &str, role: &str, size: u32) -> Object {
+        object(&format!(
+            "apiVersion: kops.k8s.io/v1alpha2\nkind: InstanceGroup\nmetadata:\n  name: {name}\n  labels: \
+             {{kops.k8s.io/cluster: demo.local}}\nspec: {{role: {role}, minSize: {size}, maxSize: {size}, subnets: [a]}}\n"
+        ))
+    }
+
     #[test]
-    fn rejects_overlapping_subnets_by_name() {
-        let check = |ranges: &[&str]| {
-            let subnet = |(number, cidr)| json!({"name": format!("s{number}"), "cidr": cidr});
-            let subnets: Vec<Value> = (0..).zip(ranges).map(subnet).collect();
-            check_subnets(&json!({"networking": {"subnets": subnets}}))
+    fn rejects_changes_of_control_planes() {
+        let of = |name: &str, size: u32, trusted| Group {
+            name: name.to_owned(),
+            numbers: (1..=size).collect(),
+            trusted,
+            ..Group::default()
         };
-        for disjoint in [
-            &[][..],
-            &["10.0.0.0/16"],
-            &["10.0.128.0/17", "10.0.0.0/17", "10.1.0.0/16"],
-            &["10.0.0.0/16", "fd00::/64", "", "x"],
+        let fleet = FleetSpec {
+            groups: vec![of("cp-a", 1, true), of("nodes", 1, false)],
+            ..FleetSpec::default()
+        };
+        let problem = |members: &[&str], groups: &[Object], fleet| {
+            let checked = check_support(&cluster(members), groups, fleet);
+            checked.map_or_else(|error| error.to_string(), |_| "accepted".to_owned())
+        };
+        let (cp, nodes) = (group("cp-a", "Master", 1), group("nodes", "Node", 5));
+        let both = [cp.clone(), nodes.clone()];
+        assert_eq!(problem(&["cp-a"], &both, Some(&fleet)), "accepted");
+        // Groups are stored after their cluster.
+        assert_eq!(problem(&["cp-a"], &[], None), "accepted");
+        for (members, groups, expected) in [
+            (&["cp-a"][..], vec![nodes.clone()], "control planes are cp-a-1"),
+            (&["cp-a", "cp-b", "cp-c"], both.to_vec(), "cp-b"),
+            (&["cp-a"], vec![cp.clone(), group("cp-b", "Master", 1)], "cp-b"),
+            (&["cp-a"], vec![group("cp-a", "Master", 2)], "a size other than 1"),
+            (&["cp-b"], vec![group("cp-b", "Master", 1)], "would be cp-b-1"),
         ] {
-            assert!(check(disjoint).is_ok(), "{disjoint:?}");
+            let text = problem(members, &groups, Some(&fleet));
+            assert!(text.contains(expected), "{expected}: {text}");
         }
-        for overlapping in [
-            &["10.0.0.0/16", "10.0.0.0/17"][..],
-            &["10.0.0.0/16", "10.0.0.0/16"],
-            &["10.0.64.0/24", "10.2.0.0/16", "10.0.0.0/16"],
-            &["10.0.0.0/8", "10.0.0.0/24", "10.0.1.0/24"],
-            &["fd00::/48", "fd00:0:0:1::/64"],
-        ] {
-            assert!(matches!(check(overlapping), Err(Error::Subnets { .. })), "{overlapping:?}");
-        }
-        let error = check(&["10.0.0.0/17", "10.0.0.0/16"]).unwrap_err().to_string();
-        assert!(
-            error.contains("10.0.0.0/16 of subnet \"s1\" and 10.0.0.0/17 of subnet \"s0\" overlap"),
-            "{error}"
-        );
+    }
+
+    #[test]
+    fn rejects_members_without_a_group() {
+        let text = check_members(&cluster(&["cp-a"]), &[group("cp-a", "Node", 1)]).unwrap_err();
+        assert!(text.to_string().contains("\"cp-a\""), "{text}");
+        check_members(&cluster(&["cp-a"]), &[group("cp-a", "Master", 1)]).unwrap();
     }
 }

@@ -5,6 +5,7 @@
 
 mod context;
 mod control_plane;
+mod kubelet;
 mod member;
 mod pods;
 mod volume;
@@ -28,6 +29,8 @@ use kops_store::parse_yaml;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use telemetry::{Progress, Recorder};
+
+pub use self::kubelet::KUBELET_FIELDS;
 
 use self::context::NodeContext;
 pub use self::volume::holds_generation;
@@ -94,7 +97,7 @@ async fn configure(args: &Args) -> Result<(), Error> {
         None => control_plane::write_files(&context).await?,
         Some(certificate) => (worker::write_files(&context, certificate)?, None),
     };
-    set_registration(&context, &mut init);
+    set_registration(&context, &mut init)?;
     start_runtime(&init).await?;
     let is_control_plane = context.boot.text("InstanceGroupRole") == "ControlPlane";
     run_phases(init, is_control_plane, &context).await?;
@@ -179,8 +182,8 @@ fn write_file_assets(context: &NodeContext) -> Result<(), Error> {
     Ok(())
 }
 
-/// Sets the parameters of the kubelet's registration.
-fn set_registration(context: &NodeContext, init: &mut Init) {
+/// Sets the parameters of the kubelet and of its registration.
+fn set_registration(context: &NodeContext, init: &mut Init) -> Result<(), Error> {
     let machine = &context.machine;
     let registration = &mut init.init.node_registration;
     registration.cri_socket = format!("unix://{RUNTIME}");
@@ -196,6 +199,7 @@ fn set_registration(context: &NodeContext, init: &mut Init) {
     }
     registration.taints = Some(Vec::new());
     let config = &mut init.kubelet;
+    kubelet::set_fields(config, &kubelet)?;
     config.cgroup_root.clone_from(&machine.cgroup);
     config.fail_cgroup_v1 = Some(false);
     if let Some(dns) = kubelet.at("clusterDNS").and_then(Value::as_str) {
@@ -210,6 +214,7 @@ fn set_registration(context: &NodeContext, init: &mut Init) {
     hard.insert("memory.available".to_owned(), "100Mi".to_owned());
     config.eviction_hard = Some(hard);
     config.image_gc_high_threshold_percent = Some(100);
+    Ok(())
 }
 
 /// Writes the container runtime's settings, which starts it, and waits for it.

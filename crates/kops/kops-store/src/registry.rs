@@ -1,7 +1,7 @@
 //! The layout of the state store, which is upstream's: `X/config`, `X/instancegroup/GROUP`. `X/lock` is our own; a
 //! command that changes a cluster's resources holds it.
 
-use kops_api::{Kind, Object, VersionName};
+use kops_api::{Kind, Object, Spec as _, VersionName};
 use vfs::{Environment, ObjectInfo, Precondition, Secrecy, Store, Version};
 
 use crate::{backups::Backups, error::Error, layout::ETCD};
@@ -124,9 +124,14 @@ impl Registry {
         Ok(object)
     }
 
-    /// Reports whether a cluster has been updated, so that its etcd clusters may run.
-    pub fn is_updated(&self, cluster: &str) -> Result<bool, Error> {
-        Ok(self.store.read(&format!("{cluster}/cluster-completed.spec"))?.is_some())
+    /// Returns the names of the etcd clusters that the last update created.
+    pub fn created_etcd_clusters(&self, cluster: &str) -> Result<Vec<String>, Error> {
+        let path = format!("{cluster}/cluster-completed.spec");
+        let Some((complete, _)) = self.read(&path, Kind::Cluster, cluster)? else {
+            return Ok(Vec::new());
+        };
+        let etcd = complete.spec.list("etcdClusters").iter();
+        Ok(etcd.map(|etcd| etcd.text("name").to_owned()).collect())
     }
 
     /// Writes a cluster or a group.

@@ -20,7 +20,7 @@ use crate::{
     error::Error,
     flags::UpdateCluster,
     get,
-    plan::{PlanSummary, ResourceChange, print_outdated},
+    plan::{PlanSummary, ResourceChange, hash_state, print_outdated},
     table,
 };
 
@@ -32,6 +32,8 @@ struct Plan {
     existing: ExistingResources,
     /// The changes of AWS in the form that is shown.
     resources: Vec<ResourceChange>,
+    /// The hash of the state that the plan was made from.
+    state: String,
 }
 
 impl Plan {
@@ -41,6 +43,7 @@ impl Plan {
             resources: &self.resources,
             changes: &self.changes,
             outdated: &self.aws.outdated,
+            state: &self.state,
         }
     }
 }
@@ -67,6 +70,9 @@ pub(crate) async fn update(
         .while_locked(&mut lock, &lock_user, async {
             let plan = plan(registry, command, user, &client, context).await?;
             write_plan(command, user.name(), &plan)?;
+            if let Some(path) = &command.plan {
+                plan.summary().check_saved(path, user.name())?;
+            }
             execute(registry, &client, plan, context).await
         })
         .await;
@@ -98,7 +104,9 @@ async fn plan(
     let existing = query_resources(client, &Scope::of_model(user.name(), &built.model)).await?;
     let aws = direct::plan(&built.model, &existing)?;
     let changes = store_changes(registry, &stored, groups.copies, &built)?;
-    Ok(Plan { changes, resources: resource_changes(&aws), aws, model: built.model, existing })
+    let state = hash_state(user, &groups.objects, &format!("{existing:?}"), &changes);
+    let resources = resource_changes(&aws);
+    Ok(Plan { changes, resources, aws, model: built.model, existing, state })
 }
 
 fn resource_changes(plan: &direct::Plan) -> Vec<ResourceChange> {
@@ -177,9 +185,7 @@ pub(crate) async fn delete(
     let done = registry.while_locked(&mut lock, &lock_user, work).await;
     registry.unlock(lock)?;
     done?;
-    registry.remove(name)?;
-    writeln!(context.out, "\nDeleted cluster: {name:?}")?;
-    Ok(())
+    Ok(registry.remove(name)?)
 }
 
 /// Runs `get instances`.

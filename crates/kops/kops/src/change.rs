@@ -1,18 +1,18 @@
 //! Runs `kops create -f`, `replace` and `delete`, and stores edited objects.
 
-use std::time::SystemTime;
+use std::{collections::BTreeSet, time::SystemTime};
 
 use api_meta::Timestamp;
 use kops_api::{
     Kind, Object, Spec as _, documents, validate_cluster, validate_cluster_update, validate_group,
 };
 use kops_core::{CloudName, Cluster as _};
-use kops_local::{check_fields, fleet};
+use kops_local::{check_support, fleet};
 use kops_store::{Registry, SshKey};
 use vfs::{Precondition, Version};
 
 use crate::{
-    aws,
+    cluster_deletion,
     environment::CommandEnvironment,
     error::Error,
     flags::{Create, Delete, Replace},
@@ -129,6 +129,7 @@ impl WriteRules<'_> {
         if writes.is_empty() && keys.is_empty() {
             return Err(Error::NoObjects { files: files.join(", ") });
         }
+        self.check_support(&writes)?;
         Ok(PlannedFiles { writes, keys })
     }
 
@@ -143,6 +144,34 @@ impl WriteRules<'_> {
         Ok(parent.ok_or_else(missing)?)
     }
 
+    /// Rejects planned objects that `update` could not apply to a cluster of cloud local.
+    fn check_support(&self, planned: &[PlannedWrite]) -> Result<(), Error> {
+        let names: BTreeSet<_> = planned.iter().map(|write| write.cluster.as_str()).collect();
+        for name in names {
+            let mut groups = self.registry.groups(name)?;
+            let mut cluster = self.registry.cluster(name)?.map(|(cluster, _)| cluster);
+            for write in planned.iter().filter(|write| write.cluster == name) {
+                let object = write.object.clone();
+                match object.kind {
+                    Kind::Cluster => cluster = Some(object),
+                    _ => {
+                        groups.retain(|group| group.name() != object.name());
+                        groups.push(object);
+                    }
+                }
+            }
+            let Some(cluster) = cluster else { continue };
+            let machines = fleet(self.registry, name).spec()?;
+            if cluster.cloud() == CloudName::Local {
+                check_support(&cluster, &groups, machines.as_ref())?;
+            } else if machines.is_some() {
+                let (cluster, cloud) = (name.to_owned(), cluster.cloud().word());
+                return Err(kops_local::Error::CloudChanged { cluster, cloud }.into());
+            }
+        }
+        Ok(())
+    }
+
     /// Validates an object together with the stored ones and those planned before.
     fn plan_object(
         &self,
@@ -152,11 +181,11 @@ impl WriteRules<'_> {
     ) -> Result<PlannedWrite, Error> {
         let registry = self.registry;
         let kind = object.kind.name();
-        let (problems, cloud) = match object.kind {
-            Kind::Cluster => (validate_cluster(&object, false), object.cloud()),
+        let problems = match object.kind {
+            Kind::Cluster => validate_cluster(&object, false),
             _ => {
                 let parent = self.parent(planned, &cluster)?;
-                (validate_group(&object, Some(&parent)), parent.cloud())
+                validate_group(&object, Some(&parent))
             }
         };
         let what = format!("{kind} {:?}", object.name());
@@ -168,9 +197,6 @@ impl WriteRules<'_> {
             }
         };
         check(problems)?;
-        if cloud == CloudName::Local {
-            check_fields(&object)?;
-        }
         let same = |p: &PlannedWrite| {
             p.cluster == cluster && p.object.kind == object.kind && p.object.name() == object.name()
         };
@@ -190,11 +216,14 @@ impl WriteRules<'_> {
                 object.metadata.set("creationTimestamp", now);
                 Precondition::Absent
             }
-            Some((old, version)) => {
+            Some((mut old, version)) => {
                 if object.kind == Kind::Cluster {
-                    let etcd = old.spec.list("etcdClusters").iter().map(|etcd| etcd.text("name"));
-                    let is_updated = registry.is_updated(&cluster)?;
-                    let created: Vec<_> = etcd.filter(|_| is_updated).collect();
+                    let created = registry.created_etcd_clusters(&cluster)?;
+                    let created: Vec<_> = created.iter().map(String::as_str).collect();
+                    // An etcd cluster that was only written may be removed again.
+                    let mut etcd = old.spec.list("etcdClusters").to_vec();
+                    etcd.retain(|etcd| created.contains(&etcd.text("name")));
+                    old.spec.set("etcdClusters", etcd);
                     check(validate_cluster_update(&object, &old, &created))?;
                 }
                 object.metadata.set_if("creationTimestamp", old.metadata.get("creationTimestamp"));
@@ -225,6 +254,7 @@ pub(crate) fn store_group(
 ) -> Result<(), Error> {
     let rules = WriteRules { registry, now, refuses: &refuse_existing };
     let write = rules.plan_object(&[], cluster.to_owned(), group)?;
+    rules.check_support(std::slice::from_ref(&write))?;
     Ok(registry.write(&write.cluster, &write.object, &write.since)?)
 }
 
@@ -240,6 +270,7 @@ pub(crate) fn store_edited(
     let mut write = rules.plan_object(&[], cluster.to_owned(), edited)?;
     // Compare with the version shown to the user, so that concurrent changes are not lost.
     write.since = Precondition::Read(shown);
+    rules.check_support(std::slice::from_ref(&write))?;
     Ok(registry.write(&write.cluster, &write.object, &write.since)?)
 }
 
@@ -256,6 +287,7 @@ pub(crate) fn store_objects(
         let write = rules.plan_object(&planned, cluster.to_owned(), object)?;
         planned.push(write);
     }
+    rules.check_support(&planned)?;
     for write in &planned {
         registry.write(&write.cluster, &write.object, &write.since)?;
     }
@@ -284,6 +316,7 @@ pub(crate) fn store_replacements(
         write.since = Precondition::Read(since);
         planned.push(write);
     }
+    rules.check_support(&planned)?;
     for write in &planned {
         registry.write(&write.cluster, &write.object, &write.since)?;
     }
@@ -296,41 +329,10 @@ pub(crate) async fn delete(
     name: &str,
     context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
-    let (name, yes) = match command {
-        Delete::Cluster { cluster, yes } => (cluster.as_deref().unwrap_or(name), *yes),
-        Delete::Group { group, yes } => return delete_group(registry, name, group, *yes, context),
-    };
-    if name.is_empty() {
-        return Err(Error::Flag { flag: "--name", problem: "is required (for safety)" });
+    match command {
+        Delete::Cluster(command) => cluster_deletion::run(registry, command, name, context).await,
+        Delete::Group { group, yes } => delete_group(registry, name, group, *yes, context),
     }
-    let Some((object, _)) = registry.cluster(name)? else {
-        return Err(kops_store::Error::object("cluster", name, "not found").into());
-    };
-    if object.cloud() == CloudName::Aws {
-        return aws::delete(registry, &object, yes, context).await;
-    }
-    // Only clusters without a cloud are known to have no other resources.
-    if !object.cloud().is_bare() {
-        let problem = "may have machines in its cloud, which cannot be deleted here yet; delete it with upstream's \
-                       kops";
-        return Err(kops_store::Error::object("cluster", name, problem).into());
-    }
-    let fleet = fleet(registry, name);
-    if !yes {
-        instance_list::describe(&fleet, context.out)?;
-        writeln!(context.out, "\nMust specify --yes to delete cluster")?;
-        return Ok(());
-    }
-    registry.check_removable(name)?;
-    let user = context.user();
-    let mut lock = registry.lock(name, &user, context.now)?;
-    let removal = async { Ok::<_, Error>(instances::remove(&fleet, name).await?) };
-    let done = registry.while_locked(&mut lock, &user, removal).await;
-    registry.unlock(lock)?;
-    done?;
-    registry.remove(name)?;
-    writeln!(context.out, "\nDeleted cluster: {name:?}")?;
-    Ok(())
 }
 
 fn delete_group(

@@ -14,6 +14,8 @@ const POLL: Duration = Duration::from_millis(500);
 const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 /// The taint that keeps new Pods off a Node that will be replaced soon, if there is another Node.
 const SCHEDULED: &str = "kops.k8s.io/scheduled-for-update";
+/// The annotation of a Node whose machine is replaced regardless of its configuration.
+const NEEDS_UPDATE: &str = "kops.k8s.io/needs-update";
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
 async fn patch(
@@ -25,6 +27,13 @@ async fn patch(
     let at = PatchTarget { namespace: "", name: node, subresource: "" };
     client.patch::<Value>(&Resource::NODES, at, kind, patch).await?;
     Ok(())
+}
+
+/// Reports whether a Node is marked: its machine needs an update, or an earlier rolling update has not come to it, for
+/// example one with --force that failed. Such an update leaves the taint, and perhaps a cordon.
+pub(crate) fn needs_update(node: &Value) -> bool {
+    let annotated = node.at("metadata.annotations").and_then(|all| all.get(NEEDS_UPDATE)).is_some();
+    annotated || node.list("spec.taints").iter().any(|taint| taint.text("key") == SCHEDULED)
 }
 
 /// Taints a Node, so that new Pods prefer other Nodes.
@@ -132,7 +141,9 @@ async fn evict(client: &Client, pod: &Value) -> Option<String> {
 
 /// Returns the reason for a rejected eviction: the disruption budget, or the server's message.
 fn rejection_reason(error: &client::Error) -> String {
-    let Some(status) = error.status() else { return error.to_string() };
+    let Some(status) = error.status() else {
+        return error.to_string();
+    };
     let causes = status.details.iter().flat_map(|details| &details.causes);
     let causes: Vec<_> = causes.map(|cause| cause.message.as_str()).collect();
     if causes.is_empty() { status.message.clone() } else { causes.join("; ") }
@@ -163,6 +174,14 @@ mod tests {
         assert!(must_evict(&pod(json!({}))) && must_evict(&pod(owner("ReplicaSet"))));
         assert!(!must_evict(&pod(owner("DaemonSet"))));
         assert!(!must_evict(&pod(json!({"annotations": {MIRROR: "hash"}}))));
+    }
+
+    #[test]
+    fn finds_nodes_that_an_update_has_not_finished() {
+        let node = |annotations: Value, taint: &str| json!({"metadata": {"annotations": annotations}, "spec": {"taints": [{"key": taint}]}});
+        assert!(needs_update(&node(json!({NEEDS_UPDATE: ""}), "a")));
+        assert!(needs_update(&node(Value::Null, SCHEDULED)));
+        assert!(!needs_update(&node(json!({"a": ""}), "a")) && !needs_update(&json!({})));
     }
 
     #[test]

@@ -152,6 +152,21 @@ pub enum Error {
     Regions(String),
     #[error("the cluster's API does not answer: {0}; --cloudonly replaces machines without it")]
     Unreachable(kops_local::Error),
+    #[error(
+        "machines {machines} still run, because the cluster's API does not answer and they cannot be drained: \
+         {source}; run kops update cluster --yes again once it answers"
+    )]
+    Shrink { machines: String, source: kops_local::Error },
+    #[error("machine {machine:?} did not end within {seconds} s; see {log}")]
+    NotEnded { machine: String, seconds: u64, log: String },
+    #[error("{file}: the plan is out of date: {difference}; make a new one with --plan-out")]
+    StalePlan { file: String, difference: String },
+    #[error("{file} is not a plan of --plan-out: {source}")]
+    PlanFile { file: String, source: serde_json::Error },
+    #[error("stopped by the user; run kops rolling-update cluster --yes again to continue")]
+    Stopped,
+    #[error("the machines did not end within {seconds} s; run kops delete cluster --yes again")]
+    Deletion { seconds: u64 },
     #[error("draining node {node:?} took longer than {seconds} s: {reasons}")]
     Drain { node: String, seconds: u64, reasons: String },
     #[error("{address} still answers after {seconds} s")]
@@ -162,4 +177,26 @@ pub enum Error {
     NotValid { seconds: u64, messages: String },
     #[error("Validation failed: cluster {cluster} has {count} failures")]
     Validation { cluster: String, count: usize },
+}
+
+impl Error {
+    /// Returns the exit code of upstream's command for the error.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Validation { .. } => 2,
+            Self::Stopped => 3,
+            _ => 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn has_exit_codes_of_upstream() {
+        let invalid = Error::Validation { cluster: "a.local".to_owned(), count: 1 };
+        assert_eq!([invalid, Error::Stopped, Error::Promotion].map(|e| e.exit_code()), [2, 3, 1]);
+    }
 }

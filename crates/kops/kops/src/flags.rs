@@ -25,6 +25,7 @@ pub(crate) use self::{
     toolbox::{AddonsCommand, DumpFlags, SelectorFlags, TemplateFlags, Toolbox},
     upgrade::{ReconcileCluster, ReconcileCommand, UpgradeCluster, UpgradeCommand},
 };
+use crate::api_flags::ApiFlags;
 
 /// kOps' commands: clusters in a state store, and their machines on this host (cloud local) or on AWS
 #[derive(clap::Args, Debug)]
@@ -142,6 +143,15 @@ pub struct UpdateCluster {
     /// Write the changes as JSON to this file
     #[arg(long)]
     pub(crate) plan_out: Option<String>,
+    /// Make exactly the changes of this file of --plan-out, or none if the cluster or its resources differ since
+    #[arg(long, conflicts_with = "plan_out")]
+    pub(crate) plan: Option<String>,
+    /// Include a new administrator's certificate with this lifetime in the kubeconfig [default: 18h]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "18h")]
+    pub(crate) admin: Option<api_config::GoDuration>,
+    /// Write the cluster's context into the kubeconfig [default: true]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) create_kube_config: Option<bool>,
     /// Allow an older kOps than the one of the last update
     #[arg(long)]
     pub(crate) allow_kops_downgrade: bool,
@@ -229,6 +239,17 @@ pub struct RollCluster {
     /// The pause after a node was terminated, before the cluster is validated
     #[arg(long, default_value = "0s")]
     pub(crate) node_interval: api_config::GoDuration,
+    /// The pause after a bastion was terminated; cloud local has none
+    #[arg(long)]
+    pub(crate) bastion_interval: Option<api_config::GoDuration>,
+    /// Prompt to continue after each instance is updated
+    #[arg(short, long)]
+    pub(crate) interactive: bool,
+    /// The lifetime of the administrator's certificate for this update
+    #[arg(long, num_args = 0..=1, require_equals = true, default_value = "18h", default_missing_value = "18h")]
+    pub(crate) admin: api_config::GoDuration,
+    #[command(flatten)]
+    pub(crate) api: ApiFlags,
 }
 
 impl Default for RollCluster {
@@ -260,6 +281,14 @@ pub struct ValidateCluster {
     /// The number of consecutive successful validations
     #[arg(long, default_value_t = 1)]
     pub(crate) count: u32,
+    /// The pause between two validations
+    #[arg(long, default_value = "10s")]
+    pub(crate) interval: api_config::GoDuration,
+    /// The kubeconfig whose context of the cluster is used, instead of a new administrator's certificate
+    #[arg(long)]
+    pub(crate) kubeconfig: Option<std::path::PathBuf>,
+    #[command(flatten)]
+    pub(crate) api: ApiFlags,
     #[arg(short, long, default_value = "table", value_parser = ["table", "yaml", "json"])]
     pub(crate) output: String,
 }
@@ -338,12 +367,7 @@ pub(crate) enum DeleteTarget {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Delete {
     /// Terminates a cluster's machines, and deletes the cluster from the state store
-    Cluster {
-        cluster: Option<String>,
-        /// Confirm the deletion
-        #[arg(short, long)]
-        yes: bool,
-    },
+    Cluster(DeleteCluster),
     /// Deletes an instance group; its machines are terminated by the next update
     #[command(name = "instancegroup", aliases = ["instancegroups", "ig"])]
     Group {
@@ -352,4 +376,31 @@ pub(crate) enum Delete {
         #[arg(short, long)]
         yes: bool,
     },
+}
+
+/// The flags of `delete cluster`.
+#[derive(clap::Args, Debug)]
+pub struct DeleteCluster {
+    pub(crate) cluster: Option<String>,
+    /// Confirm the deletion
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    /// Delete only the cluster's objects in the state store; its resources stay
+    #[arg(long)]
+    pub(crate) unregister: bool,
+    /// The time limit for the end of machines of cloud local [default: 10m]
+    #[arg(long)]
+    pub(crate) wait: Option<api_config::GoDuration>,
+    /// The pause between two attempts to delete resources of AWS; machines of cloud local need no attempts
+    #[arg(long)]
+    pub(crate) interval: Option<api_config::GoDuration>,
+    /// The number of attempts without progress; machines of cloud local need no attempts
+    #[arg(long)]
+    pub(crate) count: Option<u32>,
+    /// Delete a cluster that is not in the state store; not supported
+    #[arg(long)]
+    pub(crate) external: bool,
+    /// The region of a cluster that is not in the state store; not supported
+    #[arg(long)]
+    pub(crate) region: Option<String>,
 }

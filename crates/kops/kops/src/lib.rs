@@ -11,9 +11,12 @@
 //! - Only objects that kOps wrote are deleted from a cluster's directory, and only marked machines from a fleet.
 //! - Private keys are in the store and on control planes only.
 
+mod api_access;
+mod api_flags;
 mod assets;
 mod aws;
 mod change;
+mod cluster_deletion;
 mod completion;
 mod connect;
 mod create;
@@ -27,11 +30,13 @@ mod error;
 mod flags;
 mod get;
 mod group;
+mod group_selection;
 mod input;
 mod instance_list;
 mod keypair;
 mod kubeconfig;
 mod plan;
+mod prompt;
 mod reconcile;
 mod roll;
 mod run;

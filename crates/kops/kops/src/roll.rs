@@ -6,14 +6,18 @@
 
 pub(crate) mod single;
 
-use std::{cell::RefCell, collections::BTreeSet, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeSet,
+    time::Duration,
+};
 
 use client::Client;
 use futures_util::future::join_all;
 use instances::{Fleet, FleetSpec, Group, Machine};
-use kops_api::{Object, Spec as _};
+use kops_api::Object;
 use kops_core::roll::{self, Pace, RollingMachine, Step};
-use kops_local::{ClusterState, check_cloud, fleet, open_client};
+use kops_local::{ClusterState, check_cloud, fleet};
 use kops_node::nodeup::APPLIED_HASH;
 use kops_store::{Keyset, Registry};
 use tokio::time::{Instant, sleep};
@@ -24,6 +28,8 @@ use crate::{
     error::Error,
     flags::RollCluster,
     get,
+    group_selection::select_groups,
+    prompt::{self, Answer},
     shutdown::shut_down_control_plane,
     table,
     validate::{self, Failure},
@@ -34,8 +40,6 @@ const POLL: Duration = Duration::from_millis(200);
 const PAUSE: Duration = Duration::from_secs(2);
 /// The time for the keeper to replace a machine that has ended.
 const REPLACEMENT_TIMEOUT: Duration = Duration::from_secs(120);
-/// The annotation of a Node that is replaced regardless of its configuration.
-const NEEDS_UPDATE: &str = "kops.k8s.io/needs-update";
 
 /// A rolling update in progress.
 struct Roll<'a, 'b> {
@@ -46,8 +50,11 @@ struct Roll<'a, 'b> {
     groups: Vec<Object>,
     /// The client; `None` with --cloudonly, which does not use the API.
     client: Option<Client>,
-    /// The machines at the start: with --force all of them are replaced, once.
-    old: BTreeSet<String>,
+    /// The IDs of the machines that are replaced regardless of their configuration: with --force all that exist at the
+    /// start, and those whose Nodes have a mark.
+    due: BTreeSet<String>,
+    /// `true` to ask the user after each machine.
+    asks: Cell<bool>,
     context: RefCell<&'a mut CommandEnvironment<'b>>,
 }
 
@@ -59,6 +66,10 @@ pub(crate) async fn run(
 ) -> Result<(), Error> {
     let cluster = get::find_cluster(registry, name)?;
     check_cloud(&cluster)?;
+    if command.bastion_interval.is_some() {
+        let problem = "is for clouds with bastions; cloud local has none";
+        return Err(Error::Flag { flag: "--bastion-interval", problem });
+    }
     let fleet = fleet(registry, name);
     let spec = fleet.spec()?.unwrap_or_default();
     if spec.cluster != name {
@@ -66,8 +77,9 @@ pub(crate) async fn run(
         return Err(kops_store::Error::object("cluster", name, problem).into());
     }
     let groups = select_groups(registry.groups(name)?, command)?;
-    let client =
-        if command.cloudonly { None } else { Some(open_client(registry, &cluster, context.now)?) };
+    let opened = command.api.open(registry, &cluster, None, command.admin.to_std(), context);
+    let (client, marks) =
+        if command.cloudonly { (None, opened.ok()) } else { (Some(opened?), None) };
     let now = context.now;
     let mut roll = Roll {
         registry,
@@ -76,10 +88,12 @@ pub(crate) async fn run(
         cluster,
         groups,
         client,
-        old: BTreeSet::new(),
+        due: BTreeSet::new(),
+        asks: Cell::new(command.interactive),
         context: RefCell::new(context),
     };
-    let needed = roll.print_machines(&spec).await?;
+    let state = roll.observe_marks(marks.as_ref(), &spec).await?;
+    let needed = roll.print_machines(&spec, &state)?;
     if !needed && !command.force {
         return roll.print("\nNo rolling-update required.");
     }
@@ -94,37 +108,6 @@ pub(crate) async fn run(
     roll.print(&format!("\nRolling update completed for cluster {name:?}!"))
 }
 
-/// Returns the selected groups in the order of the update.
-fn select_groups(mut all: Vec<Object>, command: &RollCluster) -> Result<Vec<Object>, Error> {
-    let names = command.instance_group.iter().chain(&command.exclude_instance_group);
-    for name in names {
-        if !all.iter().any(|group| group.name() == name) {
-            return Err(kops_store::Error::object("InstanceGroup", name, "not found").into());
-        }
-    }
-    let known = [
-        ("ControlPlane", ["controlplane", "control-plane", "master"]),
-        ("Node", ["node", "node", "node"]),
-        ("APIServer", ["apiserver", "api-server", "apiserver"]),
-        ("Bastion", ["bastion", "bastion", "bastion"]),
-    ];
-    let mut roles = Vec::new();
-    for role in &command.instance_group_roles {
-        let lower = role.to_ascii_lowercase();
-        let found = known.iter().find(|(_, words)| words.contains(&lower.as_str()));
-        let (found, _) = found.ok_or_else(|| Error::Role(role.clone()))?;
-        roles.push(*found);
-    }
-    all.retain(|group| {
-        let name = group.name().to_owned();
-        (command.instance_group.is_empty() || command.instance_group.contains(&name))
-            && !command.exclude_instance_group.contains(&name)
-            && (roles.is_empty() || roles.contains(&group.spec.text("role")))
-    });
-    all.sort_by_key(|group| (roll::rank(group.spec.text("role")), group.name().to_owned()));
-    Ok(all)
-}
-
 impl Roll<'_, '_> {
     fn print(&self, text: &str) -> Result<(), Error> {
         let mut context = self.context.borrow_mut();
@@ -132,17 +115,39 @@ impl Roll<'_, '_> {
         Ok(context.out.flush()?)
     }
 
-    /// Prints the machines to replace; returns whether there are any.
-    async fn print_machines(&mut self, spec: &FleetSpec) -> Result<bool, Error> {
-        let state = self.observe(spec).await?;
+    /// Returns the state at the start. With --cloudonly, `marks` only reads the marks of Nodes, if the API answers.
+    async fn observe_marks(
+        &self,
+        marks: Option<&Client>,
+        spec: &FleetSpec,
+    ) -> Result<ClusterState, Error> {
+        if self.client.is_some() {
+            return self.observe(spec).await;
+        }
+        let observed = match marks {
+            Some(client) => ClusterState::observe(client, &self.fleet, spec).await.ok(),
+            None => None,
+        };
+        if observed.is_none() {
+            self.print(
+                "The API does not answer, so marks of Nodes that need an update are unknown.",
+            )?;
+        }
+        Ok(observed.unwrap_or_default())
+    }
+
+    /// Prints the machines to replace, and remembers those that are due; returns whether there are any.
+    fn print_machines(&mut self, spec: &FleetSpec, state: &ClusterState) -> Result<bool, Error> {
         let mut needed = false;
         let mut rows = Vec::new();
         for object in &self.groups {
             let Some(group) = spec.groups.iter().find(|group| group.name == object.name()) else {
                 continue;
             };
-            let machines = self.machines(group, &state)?;
-            self.old.extend(machines.iter().map(|(_, machine)| machine.id.clone()));
+            let machines = self.machines(group, state)?;
+            let is_due = |rolled: &RollingMachine| self.command.force || rolled.outdated;
+            let ids = machines.iter().filter(|(rolled, _)| is_due(rolled));
+            self.due.extend(ids.map(|(_, machine)| machine.id.clone()));
             let due = machines.iter().filter(|(rolled, _)| rolled.outdated || rolled.detached);
             let due = due.count();
             needed |= due > 0;
@@ -192,12 +197,13 @@ impl Roll<'_, '_> {
         let counted: BTreeSet<_> = group.members().collect();
         let mut all = Vec::new();
         for name in group.names() {
-            let Some(machine) = self.fleet.machine(&name)? else { continue };
-            let marked = state.joined_node(&name).and_then(|node| node.at("metadata.annotations"));
-            let marked = marked.is_some_and(|all| all.get(NEEDS_UPDATE).is_some());
-            let forced = self.command.force && self.old.contains(&machine.id);
+            let Some(machine) = self.fleet.machine(&name)? else {
+                continue;
+            };
+            let marked = state.joined_node(&name).is_some_and(drain::needs_update);
+            let is_due = marked || self.due.contains(&machine.id);
             let rolled = RollingMachine {
-                outdated: machine.version() != group.version() || marked || forced,
+                outdated: machine.version() != group.version() || is_due,
                 detached: !counted.contains(&name),
                 ready: self.client.is_none() || state.is_ready(&name),
                 name,
@@ -253,10 +259,14 @@ impl Roll<'_, '_> {
 
     /// Taints the Nodes to replace, so that evicted Pods move to machines that stay.
     async fn taint_for_update(&self, group: &Group, spec: &FleetSpec) -> Result<(), Error> {
-        let Some(client) = &self.client else { return Ok(()) };
+        let Some(client) = &self.client else {
+            return Ok(());
+        };
         let state = self.observe(spec).await?;
         for (rolled, _) in self.machines(group, &state)?.iter().filter(|(m, _)| m.outdated) {
-            let Some(node) = state.joined_node(&rolled.name) else { continue };
+            let Some(node) = state.joined_node(&rolled.name) else {
+                continue;
+            };
             if let Err(error) = drain::taint_for_update(client, node).await {
                 self.print(&format!("node {:?} cannot be tainted: {error}", rolled.name))?;
             }
@@ -286,9 +296,13 @@ impl Roll<'_, '_> {
                     group.detach(name);
                 }
             }),
-            Step::Replace(names) => {
-                let each = of(names).map(|machine| self.replace(machine, group, state));
+            Step::Replace(mut names) => {
+                if self.asks.get() {
+                    names.truncate(1);
+                }
+                let each = of(names.clone()).map(|machine| self.replace(machine, group, state));
                 join_all(each).await.into_iter().collect::<Result<(), Error>>()?;
+                self.ask_to_continue(&names).await?;
                 let pause = if group.trusted {
                     self.command.control_plane_interval
                 } else {
@@ -297,7 +311,10 @@ impl Roll<'_, '_> {
                 sleep(pause.to_std()).await;
                 Ok(())
             }
-            Step::Release(names) => {
+            Step::Release(mut names) => {
+                if self.asks.get() {
+                    names.truncate(1);
+                }
                 let each =
                     of(names.clone()).map(|machine| self.drain_machine(machine, group, state));
                 join_all(each).await.into_iter().collect::<Result<(), Error>>()?;
@@ -305,8 +322,25 @@ impl Roll<'_, '_> {
                     for name in &names {
                         group.release(name);
                     }
-                })
+                })?;
+                self.ask_to_continue(&names).await
             }
+        }
+    }
+
+    /// Asks the user whether to continue after the end of machines, with --interactive.
+    async fn ask_to_continue(&self, names: &[String]) -> Result<(), Error> {
+        if !self.asks.get() {
+            return Ok(());
+        }
+        self.print(&format!("Pausing after finished {:?}", names.join(", ")))?;
+        match prompt::ask(&self.context).await? {
+            Answer::Yes => Ok(()),
+            Answer::Always => {
+                self.asks.set(false);
+                Ok(())
+            }
+            Answer::No => Err(Error::Stopped),
         }
     }
 
@@ -396,7 +430,9 @@ impl Roll<'_, '_> {
 
     /// Waits until the cluster validates `count` times in a row, as far as it concerns a group.
     async fn validate(&self, group: &Group, spec: &FleetSpec, count: u32) -> Result<(), Error> {
-        let Some(client) = &self.client else { return Ok(()) };
+        let Some(client) = &self.client else {
+            return Ok(());
+        };
         let limit = self.command.validation_timeout.to_std();
         let until = Instant::now() + limit;
         let (mut times, mut last_messages) = (0, Vec::new());
@@ -408,13 +444,15 @@ impl Roll<'_, '_> {
             if times >= count.max(1) {
                 return self.print("Cluster validated.");
             }
-            let messages: Vec<_> = ours.into_iter().map(|failure| failure.message).collect();
+            // The causes contain lines of logs, which change all the time.
+            let messages: Vec<_> = ours.iter().map(|failure| failure.message.clone()).collect();
+            let causes: Vec<_> = ours.iter().map(Failure::text).collect();
             if !messages.is_empty() && messages != last_messages {
-                self.print(&format!("Cluster did not validate yet: {}.", messages.join("; ")))?;
+                self.print(&format!("Cluster did not validate yet: {}.", causes.join("; ")))?;
                 last_messages = messages;
             }
             if Instant::now() > until {
-                let messages = last_messages.join("; ");
+                let messages = causes.join("; ");
                 let error = Error::NotValid { seconds: limit.as_secs(), messages };
                 return if self.command.fail_on_validate_error {
                     Err(error)
@@ -429,60 +467,15 @@ impl Roll<'_, '_> {
 
 /// Reports whether a failure blocks the update of a group. Failures of other groups of workers do not.
 fn is_blocking(failure: &Failure, group: &Group, spec: &FleetSpec) -> bool {
-    let Some(other) = &failure.group else { return true };
+    let Some(other) = &failure.group else {
+        return true;
+    };
     *other == group.name || spec.groups.iter().any(|g| g.name == *other && g.trusted)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn group(name: &str, role: &str) -> Object {
-        let text = format!(
-            "apiVersion: kops.k8s.io/v1alpha2\nkind: InstanceGroup\nmetadata: {{name: {name}}}\nspec: {{role: {role}}}\n"
-        );
-        Object::read("a", text.as_bytes()).unwrap()
-    }
-
-    #[test]
-    fn selects_groups_and_puts_control_planes_first() {
-        let all = || {
-            vec![
-                group("a-nodes", "Node"),
-                group("cp-b", "ControlPlane"),
-                group("cp-a", "ControlPlane"),
-            ]
-        };
-        let names = |change: &dyn Fn(&mut RollCluster)| {
-            let mut command = RollCluster::default();
-            change(&mut command);
-            let chosen = select_groups(all(), &command).map_err(|e| e.to_string())?;
-            Ok::<_, String>(
-                chosen.iter().map(|g| g.name().to_owned()).collect::<Vec<_>>().join(" "),
-            )
-        };
-        assert_eq!(names(&|_| ()).unwrap(), "cp-a cp-b a-nodes");
-        assert_eq!(names(&|c| c.instance_group = vec!["cp-b".into()]).unwrap(), "cp-b");
-        assert_eq!(
-            names(&|c| c.exclude_instance_group = vec!["cp-b".into()]).unwrap(),
-            "cp-a a-nodes"
-        );
-        assert_eq!(
-            names(&|c| c.instance_group_roles = vec!["Master".into()]).unwrap(),
-            "cp-a cp-b"
-        );
-        assert_eq!(names(&|c| c.instance_group_roles = vec!["node".into()]).unwrap(), "a-nodes");
-        assert!(
-            names(&|c| c.instance_group = vec!["x".into()])
-                .unwrap_err()
-                .contains("\"x\" not found")
-        );
-        assert!(
-            names(&|c| c.instance_group_roles = vec!["x".into()])
-                .unwrap_err()
-                .contains("role \"x\"")
-        );
-    }
 
     #[test]
     fn failures_of_other_workers_do_not_block_a_roll() {
@@ -495,6 +488,7 @@ mod tests {
             kind: "Node",
             name: String::new(),
             message: String::new(),
+            cause: String::new(),
             group: group.map(str::to_owned),
         };
         let held = |which| is_blocking(&failure(which), &of("a", false), &spec);

@@ -1,6 +1,7 @@
 //! Runs `kops update cluster`.
 
 mod local;
+mod shrink;
 
 use kops_api::Object;
 use kops_core::{CloudName, Cluster as _, Version as Release};
@@ -31,26 +32,41 @@ pub(crate) async fn run(
     if cluster.cloud() == CloudName::Aws {
         return aws::update(registry, command, &cluster, context).await;
     }
-    // Hold the lock from before reading the present state until the end.
-    let lock =
-        if command.yes { Some(registry.lock(name, &context.user(), context.now)?) } else { None };
-    let done = local::plan_and_apply(registry, command, &cluster, context);
-    if let Some(lock) = lock {
-        let unlocked = registry.unlock(lock);
-        done?;
-        unlocked?;
-        let wait = ValidateCluster::for_update();
-        return validate::run(registry, &wait, name, context).await;
+    if !command.yes {
+        return local::plan_and_apply(registry, command, &cluster, context).await;
     }
-    done
+    // Hold the lock from before reading the present state until the end.
+    let user = context.user();
+    let mut lock = registry.lock(name, &user, context.now)?;
+    let work = local::plan_and_apply(registry, command, &cluster, context);
+    let done = registry.while_locked(&mut lock, &user, work).await;
+    let unlocked = registry.unlock(lock);
+    done?;
+    unlocked?;
+    let wait = ValidateCluster::for_update();
+    validate::run(registry, &wait, name, context).await
 }
 
 /// Rejects flags that would have no effect.
 fn check_flags(command: &UpdateCluster, cluster: &Object) -> Result<(), Error> {
     let terraform = command.target == Target::Terraform;
     let aws = cluster.cloud() == CloudName::Aws;
+    if command.plan.is_some() && !command.yes {
+        let problem = "is for --yes, which carries out that plan";
+        return Err(Error::Flag { flag: "--plan", problem });
+    }
+    let exports = command.admin.is_some() || command.create_kube_config.is_some();
+    if exports && cluster.cloud() != CloudName::Local {
+        let problem = "and --create-kube-config are for cloud local; use kops export kubeconfig";
+        return Err(Error::Flag { flag: "--admin", problem });
+    }
+    if command.admin.is_some() && command.create_kube_config == Some(false) {
+        let problem = "needs --create-kube-config";
+        return Err(Error::Flag { flag: "--admin", problem });
+    }
     for (flag, value, is_allowed) in [
         ("--plan-out", &command.plan_out, !terraform),
+        ("--plan", &command.plan, !terraform),
         ("--out", &command.out, terraform),
         ("--known", &command.known, terraform || aws),
         ("--addons", &command.addons, terraform || aws),

@@ -75,7 +75,7 @@ impl Kops {
     /// Waits until `validate cluster` succeeds.
     #[track_caller]
     pub fn wait_until_valid(&self) {
-        self.run(&["validate", "cluster", "--wait", "5m"]).ok();
+        self.run(&["validate", "cluster", "--wait", "5m", "--interval", "2s"]).ok();
     }
 }
 

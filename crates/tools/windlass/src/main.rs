@@ -207,7 +207,18 @@ fn run_kops(args: &kops::Args) -> ExitCode {
     let mut out = std::io::stdout();
     let mut around =
         kops::CommandEnvironment { now: rt::now(), out: &mut out, environment: &environment };
-    exit_code(block_on(kops::run(args, &mut around)))
+    let code = std::cell::Cell::new(1);
+    let work = async {
+        let result = kops::run(args, &mut around).await;
+        result.inspect_err(|error| code.set(error.exit_code()))
+    };
+    match block_on(work) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            fail(&error);
+            ExitCode::from(code.get())
+        }
+    }
 }
 
 #[cfg(test)]

@@ -105,7 +105,12 @@ pub(super) async fn write_files(
     init.cluster.etcd.local = Some(local_etcd(&member, etcd));
     let api = context.config.at("APIServerConfig.KubeAPIServer").cloned().unwrap_or_default();
     // Clients connect to the balancer's address, so the server's certificate must contain it.
-    init.cluster.api_server.cert_sans.push(context.machine.gateway.to_string());
+    let names = &mut init.cluster.api_server.cert_sans;
+    names.push(context.machine.gateway.to_string());
+    let public = context.config.text("APIServerConfig.API.publicName");
+    let others = context.config.texts("APIServerConfig.API.additionalSANs");
+    let all = others.into_iter().chain([public]).filter(|name| !name.is_empty());
+    names.extend(all.map(str::to_owned));
     let args = &mut init.cluster.api_server.extra_args;
     if api.flag("anonymousAuth") == Some(false) {
         args.push(Arg::new("anonymous-auth", "false"));

@@ -5,7 +5,7 @@ use instances::{Fleet, FleetSpec, Group};
 use kops_api::Object;
 use kops_core::NodeInputs;
 use kops_local::{
-    api_addresses, apply_fleet, build_model, check_cloud, check_objects, complete_objects, fleet,
+    api_addresses, apply_fleet, build_model, check_cloud, check_members, check_support, fleet,
     fleet_spec, machine_program, set_user_data, write_balancer_files, write_settings,
 };
 use kops_node::{check_programs, nodeup::APPLIED_CONFIG};
@@ -20,15 +20,21 @@ use crate::{
     error::Error,
     flags::UpdateCluster,
     kubeconfig,
-    plan::{PlanSummary, ResourceChange, print_outdated},
+    plan::{PlanSummary, ResourceChange, hash_state, print_outdated},
     secret,
+    update::shrink::Shrink,
 };
 
 /// A plan for the store and for the fleet.
 struct Plan {
     changes: Vec<Change>,
     groups: Vec<ResourceChange>,
+    /// The wanted state of the fleet.
     spec: FleetSpec,
+    /// The wanted state together with the machines that have not ended yet.
+    interim: FleetSpec,
+    /// The hash of the state that the plan was made from.
+    state: String,
     /// The machines that keep their old configuration until a rolling update: names and differences.
     outdated: Vec<(String, String)>,
 }
@@ -40,12 +46,13 @@ impl Plan {
             resources: &self.groups,
             changes: &self.changes,
             outdated: &self.outdated,
+            state: &self.state,
         }
     }
 }
 
 /// Plans the update of a cluster, and with `--yes` carries it out.
-pub(super) fn plan_and_apply(
+pub(super) async fn plan_and_apply(
     registry: &Registry,
     command: &UpdateCluster,
     cluster: &Object,
@@ -55,12 +62,15 @@ pub(super) fn plan_and_apply(
     if let Some(path) = &command.plan_out {
         plan.summary().write(path, cluster.name())?;
     }
+    if let Some(path) = &command.plan {
+        plan.summary().check_saved(path, cluster.name())?;
+    }
     if !command.yes {
         plan.summary().print(context.out)?;
         writeln!(context.out, "Must specify --yes to apply changes")?;
         return Ok(());
     }
-    execute(registry, cluster.name(), &plan, context)
+    execute(registry, command, cluster, &plan, context).await
 }
 
 fn plan(
@@ -80,9 +90,11 @@ fn plan(
         .into());
     }
     secret::check_stored(registry, user)?;
-    let (cluster, groups) = complete_objects(user, &user_groups)?;
-    let users: Vec<_> = std::iter::once(user).chain(&user_groups).collect();
-    check_objects(&users, &cluster, &groups)?;
+    let fleet = fleet(registry, name);
+    let old = fleet.spec()?;
+    check_members(user, &user_groups)?;
+    let complete = check_support(user, &user_groups, old.as_ref())?;
+    let (cluster, groups) = (complete.cluster, complete.groups);
     let mut changes = Vec::new();
     let mut keysets = Vec::new();
     for key in Keyset::names(&cluster) {
@@ -96,10 +108,9 @@ fn plan(
         };
         keysets.push(keyset);
     }
-    let fleet = fleet(registry, name);
-    let old = fleet.spec()?;
     let mut spec = fleet_spec(&fleet, old.as_ref(), &cluster, &groups, registry)?;
     let (url, hash) = machine_program()?;
+    let resources = format!("{hash} {old:?}");
     let inputs = NodeInputs {
         api_addresses: api_addresses(&spec),
         hashes: [(url, hash)].into(),
@@ -109,8 +120,10 @@ fn plan(
     set_user_data(&mut spec, &built.user_data);
     let outdated = outdated(&fleet, &spec, &built.objects)?;
     changes.extend(file_changes(&ClusterObjects::list(registry, name)?, built.objects)?);
+    let state = hash_state(user, &user_groups, &resources, &changes);
     let groups = group_changes(old.as_ref(), &spec);
-    Ok(Plan { changes, groups, spec, outdated })
+    let interim = old.map_or_else(|| spec.clone(), |old| spec.with_machines_of(&old));
+    Ok(Plan { changes, groups, spec, interim, state, outdated })
 }
 
 /// Returns the machines that differ from the new configuration of their group, with the differences.
@@ -182,6 +195,11 @@ fn changed_fields(old: &Group, new: &Group) -> Vec<(&'static str, String)> {
     if old.size() != new.size() {
         fields.push(("Size", format!("{} -> {}", old.size(), new.size())));
     }
+    let kept: Vec<String> = new.names().collect();
+    let ended: Vec<String> = old.names().filter(|name| !kept.contains(name)).collect();
+    if !ended.is_empty() {
+        fields.push(("Drained", ended.join(", ")));
+    }
     if old.user_data != new.user_data {
         fields.push(("UserData", format!("{} -> {}", old.version(), new.version())));
     }
@@ -191,24 +209,33 @@ fn changed_fields(old: &Group, new: &Group) -> Vec<(&'static str, String)> {
     fields
 }
 
-/// Carries out the plan. Each object is changed only if it has not changed since the plan was made.
-fn execute(
+/// Carries out the plan. Each object is changed only if it has not changed since the plan was made. Machines end last,
+/// so that their Pods can move to new ones.
+async fn execute(
     registry: &Registry,
-    cluster: &str,
+    command: &UpdateCluster,
+    cluster: &Object,
     plan: &Plan,
     context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     check_programs()?;
+    let name = cluster.name();
     for change in &plan.changes {
         change.carry_out(registry)?;
     }
-    let fleet = fleet(registry, cluster);
-    fleet.write(&plan.spec)?;
-    publish_identity(registry, cluster, &fleet)?;
+    let fleet = fleet(registry, name);
+    fleet.write(&plan.interim)?;
+    publish_identity(registry, name, &fleet)?;
     write_settings(registry, &fleet, &plan.spec, context.environment)?;
     write_balancer_files(registry, &fleet, &plan.spec, context.now)?;
-    apply_fleet(&fleet, &plan.spec)?;
-    kubeconfig::write(registry, cluster, None, kubeconfig::default_lifetime(), context)?;
+    apply_fleet(&fleet, &plan.interim)?;
+    if command.create_kube_config != Some(false) {
+        let lifetime =
+            command.admin.map_or_else(kubeconfig::default_lifetime, api_config::GoDuration::to_std);
+        kubeconfig::write(registry, name, None, lifetime, context)?;
+    }
+    let shrink = Shrink::new(&fleet, plan.interim.clone(), &plan.spec);
+    shrink.run(registry, cluster, context).await?;
     let changed = plan.changes.len() + plan.groups.len();
     writeln!(context.out, "\n{changed} resources were changed.")?;
     print_outdated(&plan.outdated, context.out)?;

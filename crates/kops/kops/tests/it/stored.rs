@@ -185,7 +185,15 @@ fn rejects_settings_that_local_machines_ignore() {
         ("packages: [nfs-common]", "spec.packages of instance group cp"),
         ("sysctlParameters: [a=b]", "spec.sysctlParameters of instance group cp"),
         ("machineType: m5.large", "spec.machineType of instance group cp"),
-        ("kubelet: {maxPods: 5}", "spec.kubelet of instance group cp"),
+        ("kubelet: {cgroupRoot: /x}", "spec.kubelet.cgroupRoot of instance group cp"),
+        (
+            "volumeMounts: [{device: /dev/a, path: /a, filesystem: ext4}]",
+            "spec.volumeMounts of instance group cp",
+        ),
+        (
+            "additionalUserData: [{name: a, type: text/plain, content: b}]",
+            "spec.additionalUserData of",
+        ),
     ] {
         let group = GROUP.replace("subnets: [a]", &format!("subnets: [a], {field}"));
         let reason = place.kops(&["create", "-f", &place.file(&group)]).unwrap_err();
@@ -197,6 +205,57 @@ fn rejects_settings_that_local_machines_ignore() {
     assert!(reason.contains("spec.packages: cloud local does not do this"), "{reason}");
     let kept = place.kops(&["get", "cluster", "demo.local", "-o", "yaml"]).unwrap();
     assert!(!kept.contains("packages"), "{kept}");
+    // Fields that act are stored.
+    let group = GROUP.replace("subnets: [a]", "subnets: [a], kubelet: {maxPods: 5}");
+    place.kops(&["create", "-f", &place.file(&group)]).unwrap();
+}
+
+#[test]
+fn rejects_specs_that_update_cannot_apply() {
+    let place = TestStore::new();
+    let file = place.file(&format!("{CLUSTER}---\n{GROUP}"));
+    place.kops(&["create", "-f", &file]).unwrap();
+    let second = "etcdMembers: [{name: a, instanceGroup: cp}]}\n  - {name: events, etcdMembers: [{name: a, instanceGroup: cp}]}";
+    for (old, new, reason) in [
+        (
+            "etcdMembers: [{name: a, instanceGroup: cp}]}",
+            second,
+            "spec.etcdClusters[1].name other than main",
+        ),
+        ("1.36.1", "1.35.1", "Kubernetes 1.35.1"),
+        ("{cni: {}}", "{kindnet: {}}", "spec.networking.kindnet"),
+        ("instanceGroup: cp", "instanceGroup: other", "\"cp\" of control planes has no member"),
+    ] {
+        let file = place.file(&CLUSTER.replace(old, new));
+        let error = place.kops(&["replace", "-f", &file]).unwrap_err();
+        assert!(error.contains(reason), "{reason}: {error}");
+    }
+    let error =
+        place.kops(&["replace", "-f", &place.file(&GROUP.replace("maxSize: 1", "maxSize: 2"))]);
+    assert!(error.unwrap_err().contains("minSize of instance group cp other than its maxSize"));
+    assert!(!place.read("demo.local/config").contains("events"));
+}
+
+/// A spec that another program stored can be replaced by one that is supported, unless its etcd cluster exists.
+#[test]
+fn takes_back_what_was_never_applied() {
+    let place = TestStore::new();
+    place.kops(&["create", "-f", &place.file(&format!("{CLUSTER}---\n{GROUP}"))]).unwrap();
+    let path = place.dir.path().join("state/demo.local");
+    let stored = place.read("demo.local/config");
+    let events = "  - etcdMembers:\n    - instanceGroup: cp\n      name: a\n    name: events\n";
+    let (before, after) = stored.split_once("  iam:").unwrap();
+    let written = format!("{before}{events}  iam:{after}");
+    fs::write(path.join("config"), &written).unwrap();
+    let file = place.file(CLUSTER);
+    fs::write(path.join("cluster-completed.spec"), &stored).unwrap();
+    place.kops(&["replace", "-f", &file]).unwrap();
+    assert!(!place.read("demo.local/config").contains("events"));
+    // The etcd cluster was created.
+    fs::write(path.join("config"), &written).unwrap();
+    fs::write(path.join("cluster-completed.spec"), &written).unwrap();
+    let error = place.kops(&["replace", "-f", &file]).unwrap_err();
+    assert!(error.contains("EtcdClusters cannot be removed"), "{error}");
 }
 
 #[test]
@@ -235,4 +294,60 @@ fn overlapping_subnets_are_rejected_before_they_are_stored() {
     let aws = aws.replace("spec:\n", "spec:\n  cloudProvider: aws\n  networkCIDR: 10.0.0.0/16\n");
     let aws = aws.replace("zone: z", "zone: eu-west-1a");
     place.kops(&["create", "-f", &place.file(&aws)]).unwrap();
+}
+
+#[test]
+fn rejects_flags_that_have_no_effect() {
+    let place = TestStore::new();
+    place.kops(&["create", "-f", &place.file(&format!("{CLUSTER}---\n{GROUP}"))]).unwrap();
+    for (arguments, reason) in [
+        (&["delete", "cluster", "--external", "--yes"][..], "--external is for clusters"),
+        (&["delete", "cluster", "--region", "x", "--yes"], "--region is for clusters"),
+        (&["delete", "cluster", "--count", "3", "--yes"], "--count is for other clouds"),
+        (&["delete", "cluster", "--interval", "3s", "--yes"], "--interval is for other clouds"),
+        (&["delete", "cluster", "--wait", "soon", "--yes"], "invalid value 'soon'"),
+        (
+            &["rolling-update", "cluster", "--bastion-interval", "3s"],
+            "--bastion-interval is for clouds",
+        ),
+        (&["update", "cluster", "--plan", "x"], "--plan is for --yes"),
+        (&["update", "cluster", "--plan", "x", "--plan-out", "y"], "cannot be used with"),
+        (
+            &["update", "cluster", "--admin", "--create-kube-config=false"],
+            "--admin needs --create-kube-config",
+        ),
+        (
+            &["validate", "cluster", "--api-server", "https://a", "--use-kubeconfig"],
+            "cannot be used with",
+        ),
+    ] {
+        let all = [arguments, &["--name", "demo.local"]].concat();
+        let error = place.kops(&all).unwrap_err();
+        assert!(error.contains(reason), "{arguments:?}: {error}");
+    }
+    assert!(place.has("demo.local/config"));
+    let shown = place.kops(&["delete", "cluster", "demo.local", "--unregister"]).unwrap();
+    assert!(shown.contains("Must specify --yes") && place.has("demo.local/config"), "{shown}");
+    let done = place.kops(&["delete", "cluster", "demo.local", "--unregister", "--yes"]).unwrap();
+    assert_eq!(done, "\nUnregistered cluster: \"demo.local\"\n");
+    assert!(!place.has("demo.local"));
+}
+
+#[test]
+fn refuses_plans_of_another_state() {
+    let place = TestStore::new();
+    place.kops(&["create", "-f", &place.file(&format!("{CLUSTER}---\n{GROUP}"))]).unwrap();
+    let plan = place.dir.path().join("plan.json").display().to_string();
+    let shown = place.kops(&["update", "cluster", "demo.local", "--plan-out", &plan]).unwrap();
+    assert!(shown.contains("InstanceGroup/cp"), "{shown}");
+    let group = GROUP.replace("subnets: [a]", "subnets: [a], nodeLabels: {a: b}");
+    place.kops(&["replace", "-f", &place.file(&group)]).unwrap();
+    let again =
+        place.kops(&["update", "cluster", "demo.local", "--yes", "--plan", &plan]).unwrap_err();
+    assert!(again.contains("have changed since"), "{again}");
+    // Nothing was done: there are no keys, no machines and no lock.
+    assert!(!place.has("demo.local/pki") && !place.has("demo.local/lock"));
+    assert!(!place.dir.path().join("state-instances").exists());
+    let error = place.kops(&["update", "cluster", "demo.local", "--yes", "--plan", "/dev/zero"]);
+    assert!(error.unwrap_err().contains("/dev/zero"));
 }

@@ -79,6 +79,78 @@ fn show_tools(kops: &Kops) {
     assert_eq!(kops.machine_id("control-plane-local-1"), before);
 }
 
+/// A Pod that no disruption budget lets go. It never runs, which the budget does not mind.
+const PROTECTED: &str = "apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      nodeSelector: {kops.k8s.io/instancegroup: nodes-local}
+      containers: [{name: c, image: none.example/none}]
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: web}
+spec: {minAvailable: 1, selector: {matchLabels: {app: web}}}
+";
+
+/// Machines end after a drain only, and a failed rolling update is continued by the next one.
+#[test]
+#[ignore = "takes minutes: cargo xtask test --full"]
+fn drains_machines_before_they_end() {
+    let _turn = lock_machine();
+    let kops = Kops::new("kops");
+    kops.run(&["create", "cluster", "--cloud", "local", "--node-count", "2", "--yes"]).ok();
+    let group = kops.run(&["get", "ig", "nodes-local", "-o", "yaml"]).ok();
+    let file = kops.cluster.directory.join("group.yaml").display().to_string();
+    fs::write(&file, group.replace("Size: 2", "Size: 1")).expect("a group");
+    kops.run(&["replace", "-f", &file]).ok();
+    let plan = kops.cluster.directory.join("plan.json").display().to_string();
+    let preview = kops.run(&["update", "cluster", "--plan-out", &plan]).ok();
+    assert!(preview.contains("nodes-local-2"), "{preview}");
+    let done = kops.run(&["update", "cluster", "--yes", "--plan", &plan]).ok();
+    assert!(done.contains("Draining the node: \"nodes-local-2\""), "{done}");
+    let nodes = kops.cluster.kubectl(&["get", "nodes", "-o", "name"]).ok();
+    assert!(nodes.contains("nodes-local-1") && !nodes.contains("nodes-local-2"), "{nodes}");
+    assert!(!kops.instances().join("machines/nodes-local-2").exists());
+    // The plan was carried out, so it is out of date.
+    let stale = kops.run(&["update", "cluster", "--yes", "--plan", &plan]).refused();
+    assert!(stale.contains("out of date"), "{stale}");
+
+    fs::write(&file, PROTECTED).expect("a deployment");
+    kops.cluster.kubectl(&["create", "-f", &file]).ok();
+    until("a Pod on the worker", || {
+        let pods = ["get", "pods", "-l", "app=web", "-o", "jsonpath={.items[0].spec.nodeName}"];
+        kops.cluster.kubectl(&pods).ok_if(|node| node.contains("nodes-local-1"))
+    });
+    let before = kops.machine_id("nodes-local-1");
+    let roll = ["rolling-update", "cluster", "--yes", "--instance-group", "nodes-local"];
+    let forced = ["--force", "--fail-on-drain-error", "--drain-timeout", "3s"];
+    let failed = kops.run(&[&roll[..], &forced].concat()).refused();
+    assert!(
+        failed.contains("draining node \"nodes-local-1\"") && failed.contains("web"),
+        "{failed}"
+    );
+    assert_eq!(kops.machine_id("nodes-local-1"), before);
+    let left = kops.run(&["rolling-update", "cluster"]).ok();
+    assert!(left.contains("NeedsUpdate"), "{left}");
+    kops.cluster.kubectl(&["delete", "poddisruptionbudget", "web"]).ok();
+    kops.run(&[&roll[..], &["--post-drain-delay", "0s"]].concat()).ok();
+    assert_ne!(kops.machine_id("nodes-local-1"), before);
+    let none = kops.run(&["rolling-update", "cluster"]).ok();
+    assert!(none.contains("No rolling-update required"), "{none}");
+
+    let valid = kops.run(&["validate", "cluster", "-o", "json"]).ok();
+    let tree: serde_json::Value = serde_json::from_str(&valid).expect("only JSON");
+    assert!(tree["failures"].is_null() && tree["nodes"][0]["status"] == "True", "{valid}");
+    kops.run(&["delete", "cluster", "--yes"]).ok();
+    let kubeconfig = fs::read_to_string(kops.cluster.kubeconfig()).unwrap_or_default();
+    assert!(!kubeconfig.contains(&kops.name), "{kubeconfig}");
+}
+
 /// Kills one of three control planes, and then deletes its volume too.
 #[test]
 #[ignore = "takes minutes: cargo xtask test --full"]

@@ -1,0 +1,112 @@
+//! The access of commands to a cluster's API.
+
+use std::{path::Path, time::Duration};
+
+use api_config::{Kubeconfig, kubeconfig};
+use client::Client;
+use kops_api::Object;
+use kops_local::{USER_AGENT, administrator, issue_kubeconfig};
+use kops_store::Registry;
+
+use crate::{api_flags::ApiFlags, environment::CommandEnvironment, error::Error};
+
+/// The lifetime of the certificate for a command that only reads.
+pub(crate) const READ_PERIOD: Duration = Duration::from_secs(3600);
+
+impl ApiFlags {
+    /// Returns the access of a new administrator to the chosen server.
+    fn administrator(
+        &self,
+        registry: &Registry,
+        cluster: &str,
+        period: Duration,
+        context: &CommandEnvironment<'_>,
+    ) -> Result<Kubeconfig, Error> {
+        let mut own = issue_kubeconfig(registry, cluster, administrator(), period, context.now)?;
+        if self.use_kubeconfig {
+            let file = Kubeconfig::load(&kubeconfig_path(context))?;
+            let server = file.context(cluster)?.cluster.clone();
+            own.clusters.iter_mut().for_each(|named| named.cluster = server.clone());
+        }
+        Ok(own)
+    }
+
+    /// Opens a client of a cluster's API: by the cluster's context in a kubeconfig, or else as a new administrator
+    /// whose certificate is valid for `period`.
+    pub(crate) fn open(
+        &self,
+        registry: &Registry,
+        cluster: &Object,
+        file: Option<&Path>,
+        period: Duration,
+        context: &CommandEnvironment<'_>,
+    ) -> Result<Client, Error> {
+        // Without TLS, anyone could answer.
+        if self.api_server.as_ref().is_some_and(|server| !server.starts_with("https://")) {
+            let problem = "is not a URL that starts with https://";
+            return Err(Error::Flag { flag: "--api-server", problem });
+        }
+        let name = cluster.name();
+        let mut access = match file {
+            Some(path) => {
+                let mut access = Kubeconfig::load(path)?;
+                access.context(name)?;
+                name.clone_into(&mut access.current_context);
+                access
+            }
+            None => self.administrator(registry, name, period, context)?,
+        };
+        if let Some(server) = &self.api_server {
+            access
+                .clusters
+                .iter_mut()
+                .for_each(|named| server.clone_into(&mut named.cluster.server));
+        }
+        Ok(Client::from_kubeconfig(&access, USER_AGENT).map_err(kops_local::Error::from)?)
+    }
+}
+
+/// Returns the kubeconfig that kubectl would change.
+pub(crate) fn kubeconfig_path(context: &CommandEnvironment<'_>) -> std::path::PathBuf {
+    let home = (context.environment)("HOME").unwrap_or_else(|| "/root".to_owned());
+    let named = (context.environment)("KUBECONFIG");
+    kubeconfig::file_to_change(named.as_deref(), Path::new(&home))
+}
+
+#[cfg(test)]
+mod tests {
+    use kops_api::Kind;
+
+    use super::*;
+
+    #[test]
+    fn rejects_servers_without_tls_and_foreign_contexts() {
+        let dir = tempfile::tempdir().unwrap();
+        let registry =
+            Registry::open(&format!("file://{}", dir.path().display()), &|_| None).unwrap();
+        let path = dir.path().join("config");
+        let cluster = Object::new(Kind::Cluster, "a.local");
+        let refusal = |flags: &ApiFlags, file: Option<&Path>| {
+            let environment = |_: &str| Some(path.display().to_string());
+            let now = std::time::SystemTime::UNIX_EPOCH;
+            let mut out = Vec::new();
+            let context = CommandEnvironment { now, out: &mut out, environment: &environment };
+            let opened = flags.open(&registry, &cluster, file, READ_PERIOD, &context);
+            opened.err().map(|error| error.to_string()).unwrap_or_default()
+        };
+        let plain =
+            ApiFlags { api_server: Some("http://192.0.2.1".to_owned()), ..ApiFlags::default() };
+        assert!(
+            refusal(&plain, None).contains("--api-server is not a URL that starts with https://")
+        );
+        let flags = ApiFlags::default();
+        assert!(refusal(&flags, Some(&path)).contains("config"));
+        for (text, reason) in [("{}", "a.local"), ("[", "config"), ("contexts: 5", "config")] {
+            std::fs::write(&path, text).unwrap();
+            let error = refusal(&flags, Some(&path));
+            assert!(error.contains(reason), "{text}: {error}");
+        }
+        // The administrator's certificate needs the cluster's keys.
+        assert!(refusal(&flags, None).contains("has no keys yet"));
+    }
+}
