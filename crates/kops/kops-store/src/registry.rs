@@ -169,6 +169,11 @@ impl Registry {
         Ok(self.store.describe(directory)?)
     }
 
+    /// Returns the names of all objects below a directory.
+    pub fn list_objects(&self, directory: &str) -> Result<Vec<String>, Error> {
+        Ok(self.store.list(directory)?)
+    }
+
     /// Returns the names directly below a directory, and whether each is a directory.
     pub fn list_entries(&self, directory: &str) -> Result<Vec<(String, bool)>, Error> {
         Ok(self.store.entries(directory)?)

@@ -17,7 +17,7 @@ use crate::{
     error::Error,
     flags::{Create, Delete, Replace},
     input::read_text,
-    instance_list, ssh_key,
+    ssh_key,
 };
 
 /// The label of a group that names its cluster.

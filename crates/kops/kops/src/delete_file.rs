@@ -7,9 +7,10 @@ use kops_store::Registry;
 
 use crate::{
     change::{self, cluster_label},
+    cluster_deletion,
     environment::CommandEnvironment,
     error::Error,
-    flags::Delete,
+    flags::{Delete, DeleteCluster},
     input::read_text,
     ssh_key,
 };
@@ -44,8 +45,9 @@ pub(crate) async fn run(
     for one in all {
         match one {
             Doomed::Cluster(name) => {
-                let command = Delete::Cluster { cluster: Some(name.clone()), yes };
-                change::delete(registry, &command, "", context).await?;
+                let cluster = Some(name.clone());
+                let command = DeleteCluster { cluster, yes, ..DeleteCluster::default() };
+                cluster_deletion::run(registry, &command, "", context).await?;
                 deleted.insert(name);
             }
             // Groups have been deleted together with their cluster.

@@ -379,8 +379,8 @@ pub(crate) enum Delete {
 }
 
 /// The flags of `delete cluster`.
-#[derive(clap::Args, Debug)]
-pub struct DeleteCluster {
+#[derive(clap::Args, Debug, Default)]
+pub(crate) struct DeleteCluster {
     pub(crate) cluster: Option<String>,
     /// Confirm the deletion
     #[arg(short, long)]

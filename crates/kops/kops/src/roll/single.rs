@@ -1,6 +1,9 @@
 //! Runs `kops delete instance`: replaces one machine, like a rolling update of it alone.
 
-use std::{cell::RefCell, collections::BTreeSet};
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeSet,
+};
 
 use instances::{Group, Machine};
 use kops_local::{ClusterState, check_cloud, fleet};
@@ -53,7 +56,8 @@ pub(crate) async fn run(
         cluster,
         groups: Vec::new(),
         client,
-        old: BTreeSet::new(),
+        due: BTreeSet::new(),
+        asks: Cell::new(false),
         context: RefCell::new(context),
     };
     let state = roll.observe(&roll.fleet.spec()?.unwrap_or_default()).await?;

@@ -238,7 +238,7 @@ fn stores_the_ssh_key_with_the_cluster() {
     // Terraform's configuration needs more facts than are known here. The cluster is stored before.
     demo.create(&["--ssh-public-key", &key]).expect_err("unknown facts");
     assert!(demo.place.has("demo.example.com/config"));
-    let directory = demo.place.path("demo.example.com/pki/ssh/public/admin");
+    let directory = demo.place.store_path("demo.example.com/pki/ssh/public/admin");
     let stored: Vec<_> = fs::read_dir(directory).unwrap().map(|e| e.unwrap().path()).collect();
     assert_eq!(stored.len(), 1);
     assert_eq!(fs::read_to_string(&stored[0]).unwrap(), text);

@@ -96,11 +96,11 @@ impl TestStore {
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.path(name).exists()
+        self.store_path(name).exists()
     }
 
     /// Returns the path of a name in the store.
-    pub(crate) fn path(&self, name: &str) -> std::path::PathBuf {
+    pub(crate) fn store_path(&self, name: &str) -> std::path::PathBuf {
         self.dir.path().join("state").join(name)
     }
 }

@@ -45,7 +45,7 @@ fn stores_nothing_when_refused() {
     let (place, channel) = demo();
     let before = place.read("demo.local/config");
     let odd = |name: &str, text: &[u8]| {
-        let path = place.path(name);
+        let path = place.store_path(name);
         std::fs::write(&path, text).unwrap();
         path.display().to_string()
     };
