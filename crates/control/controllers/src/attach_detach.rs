@@ -142,13 +142,10 @@ pub(crate) fn start(context: Context) {
         synced(&pods),
     ];
     // One worker: changes of a volume's attachments and of a Node's status must not overtake each other.
-    context.run(&queue, 1, waits, move |key| {
-        let attacher = attacher.clone();
-        async move {
-            match key.strip_prefix(NODE) {
-                Some(node) => attacher.write_node_status(node).await,
-                None => attacher.reconcile(&key).await,
-            }
+    context.run(&queue, 1, waits, attacher, |attacher, key| async move {
+        match key.strip_prefix(NODE) {
+            Some(node) => attacher.write_node_status(node).await,
+            None => attacher.reconcile(&key).await,
         }
     });
 }
@@ -174,11 +171,8 @@ fn concerns(change: &Change<'_, Node>) -> bool {
 
 impl Attacher {
     fn follow(self: &Arc<Self>, pods: &Watched<Pod>, attachments: &Watched<VolumeAttachment>) {
-        let add = self.queue.clone();
-        self.volumes.on(move |change| {
-            if change.old.or(change.new).is_some_and(|volume| volume.spec.csi.is_some()) {
-                add.add(change.key.to_owned());
-            }
+        self.volumes.on_key_if(&self.queue, |change| {
+            change.old.or(change.new).is_some_and(|volume| volume.spec.csi.is_some())
         });
         let add = self.queue.clone();
         self.claims.on(move |change| {
@@ -308,7 +302,7 @@ impl Attacher {
         self.memory().since.retain(|(of, node), _| {
             of != name || attachments.iter().any(|a| a.node == *node) && !desired.contains_key(node)
         });
-        let state = |node: &str| self.state(node, csi, (name, now));
+        let state = |node: &str| self.state(node, csi, name, now);
         let many = many_nodes(&volume.spec.access_modes);
         let force = !self.context.config.disable_force_detach;
         for step in plan(many, &desired, &attachments, state, force) {
@@ -327,7 +321,7 @@ impl Attacher {
         Ok(())
     }
 
-    fn state(&self, node: &str, csi: &CsiVolume, (volume, now): (&str, Instant)) -> NodeState {
+    fn state(&self, node: &str, csi: &CsiVolume, volume: &str, now: Instant) -> NodeState {
         let mut memory = self.memory();
         let since = *memory.since.entry((volume.to_owned(), node.to_owned())).or_insert(now);
         // A deleted node uses nothing.

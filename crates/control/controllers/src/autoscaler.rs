@@ -11,7 +11,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use api_meta::{Selector, SelectorError, Timestamp};
+use api_meta::{Selector, SelectorError, Timestamp, Tree as _};
 use client::{Client, Error, ListOptions, Resource, WorkQueue};
 use serde_json::{Value, json};
 
@@ -50,13 +50,9 @@ struct AutoscalerState {
 pub(crate) fn start(context: Context) {
     let queue = WorkQueue::default();
     let autoscalers = context.watch::<Autoscaler>(AUTOSCALERS);
-    let add = queue.clone();
-    autoscalers.on(move |change| {
-        // Ignore changes of the status: this controller writes it.
-        let spec = |one: Option<&Arc<Autoscaler>>| one.map(|one| one.spec.clone());
-        if spec(change.old) != spec(change.new) {
-            add.add(change.key.to_owned());
-        }
+    // Ignore changes of the status: this controller writes it.
+    autoscalers.on_key_if(&queue, |change| {
+        change.old.map(|old| &old.spec) != change.new.map(|new| &new.spec)
     });
     let waits = vec![synced(&autoscalers)];
     let workers = context.config.autoscaling.workers;
@@ -66,10 +62,7 @@ pub(crate) fn start(context: Context) {
         queue: queue.clone(),
         states: Mutex::default(),
     });
-    context.run(&queue, workers, waits, move |key| {
-        let own = own.clone();
-        async move { own.reconcile(&key).await }
-    });
+    context.run(&queue, workers, waits, own, |own, key| async move { own.reconcile(&key).await });
 }
 
 /// A target's scale subresource, as read from the API.
@@ -92,9 +85,7 @@ impl Scale {
     /// Writes the replica count. Retries after a conflict, because a scale has no other field to overwrite.
     async fn write(mut self, client: &Client, replicas: i32) -> Result<(), Error> {
         for attempt in 1.. {
-            if let Some(spec) = self.object.get_mut("spec").and_then(Value::as_object_mut) {
-                spec.insert("replicas".into(), json!(replicas));
-            }
+            self.object.put("spec.replicas", replicas);
             let body = self.object.to_string().into();
             match client.call(http::Method::PUT, &self.path, "application/json", body).await {
                 Err(error) if error.is_conflict() && attempt < WRITES => {
@@ -438,30 +429,23 @@ impl Reconciler {
         if object["metadata"]["uid"] != meta.uid.as_str() {
             return Ok(());
         }
-        let old = object["status"].clone();
-        let mut status = old.as_object().cloned().unwrap_or_default();
-        status.insert("conditions".into(), json!(evaluation.conditions));
+        let old = object.clone();
+        object.put("status.conditions", json!(evaluation.conditions));
         if let Some(sized) = sized {
-            status.insert("currentReplicas".into(), json!(sized.current));
-            status.insert("desiredReplicas".into(), json!(sized.desired));
-            status.insert("currentMetrics".into(), json!(evaluation.metrics));
-            if evaluation.metrics.is_empty() {
-                status.insert("currentMetrics".into(), Value::Null);
-            }
+            let metrics = (!evaluation.metrics.is_empty()).then_some(&evaluation.metrics);
+            object.put("status.currentReplicas", sized.current);
+            object.put("status.desiredReplicas", sized.desired);
+            object.put("status.currentMetrics", json!(metrics));
             if sized.scaled {
-                status.insert("lastScaleTime".into(), json!(evaluation.now.to_seconds()));
+                object.put("status.lastScaleTime", json!(evaluation.now.to_seconds()));
             }
         }
-        let status = Value::Object(status);
-        if status == old {
+        if object == old {
             return Ok(());
         }
-        if let Some(object) = object.as_object_mut() {
-            object.insert("status".into(), status);
-        }
-        let (namespace, name) = (meta.namespace.as_str(), meta.name.as_str());
-        let written =
-            client.update_status::<_, Value>(&AUTOSCALERS, namespace, name, &object).await;
+        let written = client
+            .update_status::<_, Value>(&AUTOSCALERS, &meta.namespace, &meta.name, &object)
+            .await;
         if let Err(error) = &written {
             evaluation.warn("FailedUpdateStatus", &server_message(error));
         }

@@ -68,10 +68,13 @@ pub(crate) fn start(context: Context) {
         synced(&pods),
     ];
     // One worker: two claims that are handled at the same time could choose the same volume.
-    context.run(&queue, 1, waits, move |key| {
-        let binder = binder.clone();
-        async move { binder.reconcile(&key).await }
-    });
+    context.run(
+        &queue,
+        1,
+        waits,
+        binder,
+        |binder, key| async move { binder.reconcile(&key).await },
+    );
 }
 
 /// The index keys whose changes requeue a claim: its volume's name or, for an unbound claim, its class and any class.

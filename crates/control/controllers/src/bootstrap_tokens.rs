@@ -114,44 +114,31 @@ pub(crate) fn start_signer(context: Context) {
         }
     });
     let waits = vec![synced(&secrets), synced(&infos)];
-    let run = context.clone();
-    context.run(&queue, 1, waits, move |_| {
-        let (context, secrets, infos) = (run.clone(), secrets.clone(), infos.clone());
-        async move {
-            let Some(info) = infos.get(&format!("{PUBLIC}/{CLUSTER_INFO}")) else { return Ok(()) };
-            let Some(data) = plan_signatures(&info, &secrets.list(), context.now()) else {
-                return Ok(());
-            };
-            let mut map: Value =
-                context.client.get(&Resource::CONFIG_MAPS, PUBLIC, CLUSTER_INFO).await?;
-            if map["metadata"]["resourceVersion"] != info.meta.resource_version.as_str() {
-                // The informer delivers the newer version.
-                return Ok(());
-            }
-            map.put(&["data"], json!(data));
-            context
-                .client
-                .update::<_, Value>(&Resource::CONFIG_MAPS, PUBLIC, CLUSTER_INFO, &map)
-                .await
-                .map(drop)
+    let state = (context.clone(), secrets, infos);
+    context.run(&queue, 1, waits, state, |(context, secrets, infos), _| async move {
+        let Some(info) = infos.get(&format!("{PUBLIC}/{CLUSTER_INFO}")) else { return Ok(()) };
+        let Some(data) = plan_signatures(&info, &secrets.list(), context.now()) else {
+            return Ok(());
+        };
+        let (client, resource) = (&context.client, &Resource::CONFIG_MAPS);
+        let mut map: Value = client.get(resource, PUBLIC, CLUSTER_INFO).await?;
+        if map["metadata"]["resourceVersion"] != info.meta.resource_version.as_str() {
+            // The informer delivers the newer version.
+            return Ok(());
         }
+        map.put(&["data"], json!(data));
+        client.update::<_, Value>(resource, PUBLIC, CLUSTER_INFO, &map).await.map(drop)
     });
 }
 
 pub(crate) fn start_cleaner(context: Context) {
     let queue = WorkQueue::default();
     let secrets = context.watch::<TokenSecret>(Resource::SECRETS);
-    let add = queue.clone();
-    secrets.on(move |change| {
-        if change.new.is_some_and(|secret| secret.expires.is_some()) {
-            add.add(change.key.to_owned());
-        }
-    });
+    secrets.on_key_if(&queue, |change| change.new.is_some_and(|secret| secret.expires.is_some()));
     let waits = vec![synced(&secrets)];
-    let (run, retries) = (context.clone(), queue.clone());
-    context.run(&queue, 1, waits, move |key| {
-        let (context, secrets, retries) = (run.clone(), secrets.clone(), retries.clone());
-        async move { clean(&context, &secrets, &retries, &key).await }
+    let state = (context.clone(), secrets, queue.clone());
+    context.run(&queue, 1, waits, state, |(context, secrets, queue), key| async move {
+        clean(&context, &secrets, &queue, &key).await
     });
 }
 

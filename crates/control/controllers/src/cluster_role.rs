@@ -56,10 +56,9 @@ pub(crate) fn start(context: Context) {
         collecting.for_each(|role| add.add(role.metadata.name.clone()));
     });
     let waits = vec![synced(&roles)];
-    let run = context.clone();
-    context.run(&queue, 1, waits, move |key| {
-        let (context, roles) = (run.clone(), roles.clone());
-        async move { reconcile(&context, &roles, &key).await }
+    let state = (context.clone(), roles);
+    context.run(&queue, 1, waits, state, |(context, roles), key| async move {
+        reconcile(&context, &roles, &key).await
     });
 }
 

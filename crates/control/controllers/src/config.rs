@@ -9,10 +9,6 @@ pub struct Config {
     pub controllers: Vec<String>,
     /// `true` if the controllers run only while the process holds the lease.
     pub leader_election: bool,
-    /// An identity that is unique to this process; empty for a random one.
-    pub identity: String,
-    /// The host name in the lease's holder identity; empty for the machine's.
-    pub host: String,
     /// The value of `--cluster-name`.
     pub cluster_name: String,
     /// Pod CIDRs, at most one of each family; empty if nodes get no ranges.
@@ -78,8 +74,6 @@ impl Default for Config {
         Self {
             controllers: vec!["*".into()],
             leader_election: false,
-            identity: String::new(),
-            host: String::new(),
             cluster_name: "kubernetes".into(),
             cluster_cidrs: Vec::new(),
             service_cidrs: Vec::new(),
@@ -158,17 +152,6 @@ impl Config {
         let off = controllers().any(|c| c.strip_prefix('-').is_some_and(|c| full_name(c) == name));
         let on = controllers().any(|c| full_name(c) == name);
         on || (!off && controllers().any(|c| c == "*") && !OFF_BY_DEFAULT.contains(&name))
-    }
-
-    /// Fills in the host and the identity where the caller left them empty.
-    pub(crate) fn identified(mut self) -> Self {
-        if self.host.is_empty() {
-            self.host = rt::hostname();
-        }
-        if self.identity.is_empty() {
-            self.identity = format!("{:032x}", rt::random::<u128>());
-        }
-        self
     }
 
     /// Returns the first name in the list that is neither one of `names` nor known otherwise.

@@ -60,15 +60,18 @@ impl Context {
         rt::now().into()
     }
 
-    /// Reconciles the keys of the queue after the informers have synced. A key whose reconcile fails is retried later.
-    pub(crate) fn run<F, Fut>(
+    /// Reconciles the keys of the queue after the informers have synced. Each call gets a clone of `state`. A key whose
+    /// reconcile fails is retried later.
+    pub(crate) fn run<S, F, Fut>(
         &self,
         queue: &WorkQueue<String>,
         workers: usize,
         synced: Vec<BoxFuture<'static, ()>>,
+        state: S,
         reconcile: F,
     ) where
-        F: Fn(String) -> Fut + Send + Sync + 'static,
+        S: Clone + Send + Sync + 'static,
+        F: Fn(S, String) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<(), Error>> + Send + 'static,
     {
         let (queue, tasks, name) = (queue.clone(), self.tasks.clone(), self.name);
@@ -76,8 +79,8 @@ impl Context {
         self.tasks.spawn_until_shutdown(name, async move {
             futures_util::future::join_all(synced).await;
             queue.run(&tasks, name, workers, move |key: String| {
-                let reconcile = reconcile.clone();
-                async move { settled(name, &key, reconcile(key.clone()).await) }
+                let (reconcile, state) = (reconcile.clone(), state.clone());
+                async move { settled(name, &key, reconcile(state, key.clone()).await) }
             });
         });
     }

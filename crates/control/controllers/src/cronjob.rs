@@ -86,10 +86,8 @@ fn plan(cron: &CronJob, jobs: &[Arc<Job>], now: Timestamp) -> Plan {
     let schedule = match Schedule::parse(&cron.spec.schedule, zone) {
         Ok(schedule) => schedule,
         Err(error) => {
-            plan.warnings.push((
-                "UnparseableSchedule",
-                format!("unparseable schedule: {:?} : {error}", cron.spec.schedule),
-            ));
+            let text = format!("unparseable schedule: {:?} : {error}", cron.spec.schedule);
+            plan.warnings.push(("UnparseableSchedule", text));
             return plan;
         }
     };
@@ -114,7 +112,7 @@ fn plan(cron: &CronJob, jobs: &[Arc<Job>], now: Timestamp) -> Plan {
         .starting_deadline_seconds
         .is_some_and(|seconds| due.unix().saturating_add(seconds) < now.unix());
     if late {
-        let text = format!("Missed scheduled time to start a job: {}", go_time(due));
+        let text = format!("Missed scheduled time to start a job: {due}");
         plan.warnings.push(("MissSchedule", text));
         return plan;
     }
@@ -164,10 +162,6 @@ fn job_name(cron: &CronJob, due: Timestamp) -> String {
     format!("{}-{}", cron.metadata.name, due.unix() / 60)
 }
 
-fn go_time(at: Timestamp) -> String {
-    at.to_string()
-}
-
 fn job_for(owner: &OwnerOf, cron: &CronJob, due: Timestamp) -> Value {
     let template = &cron.spec.job_template;
     let mut annotations = template["metadata"]["annotations"].clone();
@@ -209,10 +203,7 @@ pub(crate) fn start(context: Context) {
     let waits = vec![synced(&crons), synced(&jobs)];
     let jobs = OwnerIndex::of(&jobs);
     let own = Arc::new(Reconciler { context: context.clone(), crons, jobs, queue: queue.clone() });
-    context.run(&queue, 5, waits, move |key| {
-        let own = own.clone();
-        async move { own.reconcile(&key).await }
-    });
+    context.run(&queue, 5, waits, own, |own, key| async move { own.reconcile(&key).await });
 }
 
 impl Reconciler {
@@ -243,27 +234,18 @@ impl Reconciler {
 
     async fn create(&self, owner: &OwnerOf, cron: &CronJob, due: Timestamp) -> Result<(), Error> {
         let job = job_for(owner, cron, due);
-        match self
-            .context
-            .client
-            .create::<_, Value>(&Resource::JOBS, &cron.metadata.namespace, &job)
-            .await
-        {
+        let (client, events) = (&self.context.client, &self.context.events);
+        let namespace = &cron.metadata.namespace;
+        match client.create::<_, Value>(&Resource::JOBS, namespace, &job).await {
             Ok(_) => {
-                self.context.events.normal(
-                    owner.object(),
-                    "SuccessfulCreate",
-                    format!("Created job {}", job_name(cron, due)),
-                );
+                let message = format!("Created job {}", job_name(cron, due));
+                events.normal(owner.object(), "SuccessfulCreate", message);
                 Ok(())
             }
             Err(error) if error.is_already_exists() || namespace_is_terminating(&error) => Ok(()),
             Err(error) => {
-                self.context.events.warning(
-                    owner.object(),
-                    "FailedCreate",
-                    format!("Error creating job: {}", server_message(&error)),
-                );
+                let message = format!("Error creating job: {}", server_message(&error));
+                events.warning(owner.object(), "FailedCreate", message);
                 Err(error)
             }
         }
@@ -275,11 +257,8 @@ impl Reconciler {
         let (client, meta) = (&self.context.client, &job.metadata);
         let deleted = client.delete(&Resource::JOBS, &meta.namespace, &meta.name, &options).await;
         if deleted.or_none()?.is_some() {
-            self.context.events.normal(
-                owner.object(),
-                "SuccessfulDelete",
-                format!("Deleted job {}", meta.name),
-            );
+            let message = format!("Deleted job {}", meta.name);
+            self.context.events.normal(owner.object(), "SuccessfulDelete", message);
         }
         Ok(())
     }

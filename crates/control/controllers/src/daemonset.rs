@@ -47,7 +47,7 @@ pub(crate) fn start(context: Context) {
         all.keys().into_iter().for_each(|key| add.add(key));
     });
     let waits = vec![synced(&sets), synced(&pods), synced(&nodes), synced(&revisions)];
-    let own = Reconciler {
+    let own = Arc::new(Reconciler {
         context: context.clone(),
         sets,
         pods: OwnerIndex::of(&pods),
@@ -55,12 +55,8 @@ pub(crate) fn start(context: Context) {
         revisions: OwnerIndex::of(&revisions),
         queue: queue.clone(),
         expectations,
-    };
-    let own = Arc::new(own);
-    context.run(&queue, 2, waits, move |key| {
-        let own = own.clone();
-        async move { own.reconcile(&key).await }
     });
+    context.run(&queue, 2, waits, own, |own, key| async move { own.reconcile(&key).await });
 }
 
 impl Reconciler {

@@ -44,10 +44,7 @@ pub(crate) fn start(context: Context) {
         pods: OwnerIndex::of(&pods),
         queue: queue.clone(),
     });
-    context.run(&queue, 5, waits, move |key| {
-        let own = own.clone();
-        async move { own.reconcile(&key).await }
-    });
+    context.run(&queue, 5, waits, own, |own, key| async move { own.reconcile(&key).await });
 }
 
 fn follow_sets(

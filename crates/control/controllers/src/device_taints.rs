@@ -83,10 +83,9 @@ pub(crate) fn start(context: Context) {
         }
     });
     let waits = vec![synced(&claims), synced(&slices), synced(&pods)];
-    let (run, retries) = (context.clone(), queue.clone());
-    context.run(&queue, 8, waits, move |key| {
-        let (context, devices, retries) = (run.clone(), devices.clone(), retries.clone());
-        async move { devices.reconcile(&context, &retries, &key).await }
+    let state = (context.clone(), devices, queue.clone());
+    context.run(&queue, 8, waits, state, |(context, devices, queue), key| async move {
+        devices.reconcile(&context, &queue, &key).await
     });
 }
 

@@ -183,10 +183,7 @@ pub(crate) fn start(context: Context) {
         synced(&own.deployments),
     ];
     let own = Arc::new(own);
-    context.run(&queue, 2, waits, move |key| {
-        let own = own.clone();
-        async move { own.reconcile(&key).await }
-    });
+    context.run(&queue, 2, waits, own, |own, key| async move { own.reconcile(&key).await });
 }
 
 impl Reconciler {

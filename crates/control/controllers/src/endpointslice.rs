@@ -55,10 +55,9 @@ pub(crate) fn start(context: Context) {
         nodes,
         writes,
     };
-    let (own, retries) = (Arc::new(own), queue.clone());
-    context.run(&queue, 5, waits, move |key| {
-        let (own, retries) = (own.clone(), retries.clone());
-        async move { own.reconcile(&key, &retries).await }
+    let state = (Arc::new(own), queue.clone());
+    context.run(&queue, 5, waits, state, |(own, queue), key| async move {
+        own.reconcile(&key, &queue).await
     });
 }
 

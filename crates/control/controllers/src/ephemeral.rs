@@ -1,7 +1,5 @@
 //! Creates the claims of Pods' generic ephemeral volumes. The Pod owns them.
 
-use std::sync::Arc;
-
 use api_meta::PartialObject;
 use client::{Error, Resource, WorkQueue};
 use serde_json::{Value, json};
@@ -35,12 +33,9 @@ pub(crate) fn start(context: Context) {
     let queue = WorkQueue::default();
     let pods = context.watch::<Pod>(Resource::PODS);
     let claims = context.watch::<PartialObject>(CLAIMS);
-    let add = queue.clone();
-    pods.on(move |change| {
-        let volumes = change.new.into_iter().flat_map(|pod| &pod.spec.volumes);
-        if volumes.into_iter().any(|volume| volume.ephemeral.is_some()) {
-            add.add(change.key.to_owned());
-        }
+    pods.on_key_if(&queue, |change| {
+        let mut volumes = change.new.into_iter().flat_map(|pod| &pod.spec.volumes);
+        volumes.any(|volume| volume.ephemeral.is_some())
     });
     let add = queue.clone();
     claims.on(move |change| {
@@ -52,15 +47,11 @@ pub(crate) fn start(context: Context) {
         }
     });
     let waits = vec![synced(&pods), synced(&claims)];
-    let run = context.clone();
-    context.run(&queue, 2, waits, move |key| {
-        let (context, pods, claims) = (run.clone(), pods.clone(), claims.clone());
-        async move {
-            let pod: Option<Arc<Pod>> = pods.get(&key);
-            let is_ending = |pod: &Arc<Pod>| pod.metadata.terminating() || pod.is_finished();
-            let Some(pod) = pod.filter(|pod| !is_ending(pod)) else { return Ok(()) };
-            reconcile(&context, &claims, &pod).await
-        }
+    let state = (context.clone(), pods, claims);
+    context.run(&queue, 2, waits, state, |(context, pods, claims), key| async move {
+        let is_ending = |pod: &Pod| pod.metadata.terminating() || pod.is_finished();
+        let Some(pod) = pods.get(&key).filter(|pod| !is_ending(pod)) else { return Ok(()) };
+        reconcile(&context, &claims, &pod).await
     });
 }
 

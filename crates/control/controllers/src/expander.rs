@@ -23,27 +23,20 @@ pub(crate) fn start(context: Context) {
     let queue = WorkQueue::default();
     let claims = context.watch::<VolumeClaim>(CLAIMS);
     let volumes = context.watch::<PersistentVolume>(Resource::PERSISTENT_VOLUMES);
-    let add = queue.clone();
-    claims.on(move |change| {
-        let (Some(old), Some(new)) = (change.old, change.new) else { return };
-        if new.size() > old.size() {
-            add.add(change.key.to_owned());
-        }
+    claims.on_key_if(&queue, |change| {
+        change.old.zip(change.new).is_some_and(|(old, new)| new.size() > old.size())
     });
     let waits = vec![synced(&claims), synced(&volumes)];
-    let run = context.clone();
-    context.run(&queue, 1, waits, move |key| {
-        let (context, claims, volumes) = (run.clone(), claims.clone(), volumes.clone());
-        async move {
-            let Some(claim) = claims.get(&key) else { return Ok(()) };
-            let volume = volumes.get(&claim.spec.volume_name);
-            if volume.is_some_and(|volume| needs_expansion(&claim, &volume)) {
-                let object = OwnerOf::new(CLAIMS, &claim.metadata).object();
-                let text = "waiting for an external controller to expand this PVC";
-                context.events.normal(object, "ExternalExpanding", text);
-            }
-            Ok(())
+    let state = (context.clone(), claims, volumes);
+    context.run(&queue, 1, waits, state, |(context, claims, volumes), key| async move {
+        let Some(claim) = claims.get(&key) else { return Ok(()) };
+        let volume = volumes.get(&claim.spec.volume_name);
+        if volume.is_some_and(|volume| needs_expansion(&claim, &volume)) {
+            let object = OwnerOf::new(CLAIMS, &claim.metadata).object();
+            let text = "waiting for an external controller to expand this PVC";
+            context.events.normal(object, "ExternalExpanding", text);
         }
+        Ok(())
     });
 }
 

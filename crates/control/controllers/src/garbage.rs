@@ -69,9 +69,8 @@ pub(crate) fn start(context: Context) {
     // Until every kind is listed, an owner missing in the graph is probably just not listed yet.
     let all = Box::pin(async move { graph_is_complete.reached(true).await });
     let working = collector.clone();
-    context.run(&collector.queue, 20, vec![all], move |uid| {
-        let working = working.clone();
-        async move { working.collect(&uid).await }
+    context.run(&collector.queue, 20, vec![all], working, |working, uid| async move {
+        working.collect(&uid).await
     });
 }
 

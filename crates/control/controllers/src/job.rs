@@ -49,10 +49,7 @@ pub(crate) fn start(context: Context) {
         queue: queue.clone(),
         expectations,
     });
-    context.run(&queue, 5, waits, move |key| {
-        let own = own.clone();
-        async move { own.reconcile(&key).await }
-    });
+    context.run(&queue, 5, waits, own, |own, key| async move { own.reconcile(&key).await });
 }
 
 /// Returns the key of the Job that has yet to count the Pod.

@@ -82,13 +82,12 @@ pub async fn run(
     tasks: &rt::Tasks,
 ) -> Result<(), client::Error> {
     let own = clients(SHARED_IDENTITY);
-    let config = config.identified();
     if !config.leader_election {
         start(config, &clients, tasks);
         tasks.shutdown().stopping().await;
         return Ok(());
     }
-    let identity = format!("{}_{}", config.host, config.identity);
+    let identity = format!("{}_{:032x}", rt::hostname(), rt::random::<u128>());
     let lease = LeaderElectionConfig::new("kube-system", "kube-controller-manager", identity);
     let leading = LeaderElection::new(own, lease).run(|| async {
         start(config, &clients, tasks);

@@ -56,16 +56,8 @@ pub(crate) fn start(context: Context) {
     });
     let waits =
         vec![synced(&own.claims), synced(&own.volumes), synced(&own.classes), synced(&own.nodes)];
-    let retries = queue.clone();
-    context.run(&queue, 2, waits, move |key| {
-        let (own, retries) = (own.clone(), retries.clone());
-        async move {
-            if key.contains('/') {
-                own.provision(&key).await
-            } else {
-                own.reclaim(&key, &retries).await
-            }
-        }
+    context.run(&queue, 2, waits, (own, queue.clone()), |(own, queue), key| async move {
+        if key.contains('/') { own.provision(&key).await } else { own.reclaim(&key, &queue).await }
     });
 }
 

@@ -125,17 +125,11 @@ fn conditions(findings: &Findings) -> Vec<DeletionCondition> {
 pub(crate) fn start(context: Context) {
     let queue = WorkQueue::new(Duration::from_millis(100), Duration::from_secs(60));
     let namespaces = context.watch::<Namespace>(Resource::NAMESPACES);
-    let add = queue.clone();
-    namespaces.on(move |change| {
-        if change.new.is_some_and(|ns| ns.metadata.terminating()) {
-            add.add(change.key.to_owned());
-        }
-    });
+    namespaces.on_key_if(&queue, |change| change.new.is_some_and(|ns| ns.metadata.terminating()));
     let waits = vec![synced(&namespaces)];
-    let (run, retries) = (context.clone(), queue.clone());
-    context.run(&queue, 10, waits, move |key| {
-        let (context, namespaces, retries) = (run.clone(), namespaces.clone(), retries.clone());
-        async move { reconcile(&context, &namespaces, &retries, &key).await }
+    let state = (context.clone(), namespaces, queue.clone());
+    context.run(&queue, 10, waits, state, |(context, namespaces, queue), key| async move {
+        reconcile(&context, &namespaces, &queue, &key).await
     });
 }
 

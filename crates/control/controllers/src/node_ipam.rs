@@ -105,11 +105,10 @@ pub(crate) fn start(context: Context) {
     let nodes = context.watch::<Node>(Resource::NODES);
     nodes.on_key(&queue);
     let ranges = Arc::new(Mutex::new(Ranges::new(&context.config)));
-    let run = context.clone();
     let waits = vec![occupied(&nodes, &ranges)];
-    context.run(&queue, 1, waits, move |key| {
-        let (context, nodes, ranges) = (run.clone(), nodes.clone(), ranges.clone());
-        async move { reconcile(&context, &nodes, &ranges, &key).await }
+    let state = (context.clone(), nodes, ranges);
+    context.run(&queue, 1, waits, state, |(context, nodes, ranges), key| async move {
+        reconcile(&context, &nodes, &ranges, &key).await
     });
 }
 

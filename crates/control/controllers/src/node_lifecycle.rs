@@ -68,9 +68,8 @@ pub(crate) fn start(context: Context) {
     let (ticking, queue) = (lifecycle.clone(), lifecycle.queue.clone());
     context.tasks.keep("node monitor", move || ticking.clone().monitor());
     let waits = vec![synced(&nodes), synced(&pods), synced(&lifecycle.leases)];
-    context.run(&queue, 8, waits, move |key| {
-        let lifecycle = lifecycle.clone();
-        async move { lifecycle.reconcile(&key).await }
+    context.run(&queue, 8, waits, lifecycle, |lifecycle, key| async move {
+        lifecycle.reconcile(&key).await
     });
 }
 

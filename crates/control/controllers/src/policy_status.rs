@@ -36,17 +36,11 @@ struct Status {
 pub(crate) fn start(context: Context) {
     let queue = WorkQueue::default();
     let policies = context.watch::<Policy>(Resource::VALIDATING_ADMISSION_POLICIES);
-    let add = queue.clone();
-    policies.on(move |change| {
-        if change.new.is_some() {
-            add.add(change.key.to_owned());
-        }
-    });
+    policies.on_key(&queue);
     let waits = vec![synced(&policies)];
-    let run = context.clone();
-    context.run(&queue, 1, waits, move |key| {
-        let (context, policies) = (run.clone(), policies.clone());
-        async move { reconcile(&context, &policies, &key).await }
+    let state = (context.clone(), policies);
+    context.run(&queue, 1, waits, state, |(context, policies), key| async move {
+        reconcile(&context, &policies, &key).await
     });
 }
 

@@ -1,8 +1,6 @@
 //! Maintains the finalizers that protect volumes, claims and volume attributes classes while they are in use.
 
 use api_meta::{ObjectMeta, PartialObject, Tree as _};
-use std::sync::Arc;
-
 use client::{Error, Resource, WorkQueue};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -69,17 +67,14 @@ pub(crate) fn start_claims(context: Context) {
         }
     });
     let waits = vec![synced(&claims), synced(&pods)];
-    let (run, pods) = (context.clone(), by_claim(&pods));
-    context.run(&queue, 2, waits, move |key| {
-        let (context, claims, pods) = (run.clone(), claims.clone(), pods.clone());
-        async move {
-            let Some(claim) = claims.get(&key) else { return Ok(()) };
-            let meta = &claim.metadata;
-            let used = || pods.get(&key).iter().any(|pod| uses(pod, &meta.name));
-            let in_use = meta.terminating() && used();
-            let resource = &Resource::PERSISTENT_VOLUME_CLAIMS;
-            write(&context, resource, meta, plan(meta, CLAIM, in_use)).await
-        }
+    let state = (context.clone(), claims, by_claim(&pods));
+    context.run(&queue, 2, waits, state, |(context, claims, pods), key| async move {
+        let Some(claim) = claims.get(&key) else { return Ok(()) };
+        let meta = &claim.metadata;
+        let used = || pods.get(&key).iter().any(|pod| uses(pod, &meta.name));
+        let in_use = meta.terminating() && used();
+        let resource = &Resource::PERSISTENT_VOLUME_CLAIMS;
+        write(&context, resource, meta, plan(meta, CLAIM, in_use)).await
     });
 }
 
@@ -88,15 +83,11 @@ pub(crate) fn start_volumes(context: Context) {
     let volumes = context.watch::<Volume>(Resource::PERSISTENT_VOLUMES);
     volumes.on_key(&queue);
     let waits = vec![synced(&volumes)];
-    let run = context.clone();
-    context.run(&queue, 2, waits, move |key| {
-        let (context, volumes) = (run.clone(), volumes.clone());
-        async move {
-            let Some(volume): Option<Arc<Volume>> = volumes.get(&key) else { return Ok(()) };
-            let bound = volume.status.phase == "Bound";
-            let finalizer_change = plan(&volume.metadata, VOLUME, bound);
-            write(&context, &Resource::PERSISTENT_VOLUMES, &volume.metadata, finalizer_change).await
-        }
+    let state = (context.clone(), volumes);
+    context.run(&queue, 2, waits, state, |(context, volumes), key| async move {
+        let Some(volume) = volumes.get(&key) else { return Ok(()) };
+        let (meta, bound) = (&volume.metadata, volume.status.phase == "Bound");
+        write(&context, &Resource::PERSISTENT_VOLUMES, meta, plan(meta, VOLUME, bound)).await
     });
 }
 
@@ -156,15 +147,12 @@ pub(crate) fn start_attributes_classes(context: Context) {
     let by_class = |watched: &Watched<ClassUser>| {
         watched.index("attributes class", |user| user.classes().cloned().collect())
     };
-    let (run, users) = (context.clone(), users.each_ref().map(by_class));
-    context.run(&queue, 1, waits, move |key| {
-        let (context, classes, users) = (run.clone(), classes.clone(), users.clone());
-        async move {
-            let Some(class) = classes.get(&key) else { return Ok(()) };
-            let meta = &class.metadata;
-            let in_use = meta.terminating() && users.iter().any(|u| u.count(&meta.name) > 0);
-            write(&context, &ATTRIBUTES_CLASSES, meta, plan(meta, ATTRIBUTES, in_use)).await
-        }
+    let state = (context.clone(), classes, users.each_ref().map(by_class));
+    context.run(&queue, 1, waits, state, |(context, classes, users), key| async move {
+        let Some(class) = classes.get(&key) else { return Ok(()) };
+        let meta = &class.metadata;
+        let in_use = meta.terminating() && users.iter().any(|u| u.count(&meta.name) > 0);
+        write(&context, &ATTRIBUTES_CLASSES, meta, plan(meta, ATTRIBUTES, in_use)).await
     });
 }
 

@@ -92,15 +92,10 @@ fn plan(quota: &Quota, objects: &BTreeMap<GroupResource, Vec<Value>>) -> Value {
 pub(crate) fn start(context: Context) {
     let queue = WorkQueue::default();
     let quotas = context.watch::<Quota>(Resource::RESOURCE_QUOTAS);
-    let add = queue.clone();
-    quotas.on(move |change| {
-        // Admission charges the status before the objects can be counted: such a change needs no count.
-        let same = |old: &Arc<Quota>, new: &Arc<Quota>| old.spec.hard == new.spec.hard;
-        if !change.old.zip(change.new).is_some_and(|(old, new)| same(old, new)) {
-            add.add(change.key.to_owned());
-        }
+    // Admission charges the status before the objects can be counted: such a change needs no count.
+    quotas.on_key_if(&queue, |change| {
+        change.old.zip(change.new).is_none_or(|(old, new)| old.spec.hard != new.spec.hard)
     });
-    let suspected = Arc::new(PendingDecreases::default());
     let (add, all_quotas) = (queue.clone(), quotas.clone());
     context.watch::<Pod>(Resource::PODS).on(move |change| {
         let ended = change.new.is_none_or(|pod| pod.is_finished());
@@ -110,11 +105,9 @@ pub(crate) fn start(context: Context) {
         }
     });
     let waits = vec![synced(&quotas)];
-    let (run, retries) = (context.clone(), queue.clone());
-    context.run(&queue, 2, waits, move |key| {
-        let (context, quotas, retries) = (run.clone(), quotas.clone(), retries.clone());
-        let suspected = suspected.clone();
-        async move { reconcile(&context, &quotas, &suspected, &retries, &key).await }
+    let state = (context.clone(), quotas, Arc::new(PendingDecreases::default()), queue.clone());
+    context.run(&queue, 2, waits, state, |(context, quotas, suspected, queue), key| async move {
+        reconcile(&context, &quotas, &suspected, &queue, &key).await
     });
 }
 

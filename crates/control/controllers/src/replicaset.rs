@@ -128,10 +128,7 @@ fn run(context: Context, resource: Resource, kind: &'static str) {
         queue: queue.clone(),
         expectations,
     });
-    context.run(&queue, 5, waits, move |key| {
-        let own = own.clone();
-        async move { own.reconcile(&key).await }
-    });
+    context.run(&queue, 5, waits, own, |own, key| async move { own.reconcile(&key).await });
 }
 
 impl Reconciler {

@@ -63,7 +63,7 @@ pub(crate) fn start(context: Context) {
     let templates = context.watch::<Template>(Resource::RESOURCE_CLAIM_TEMPLATES);
     watch(&queue, &pods, &claims, &templates);
     let waits = vec![synced(&pods), synced(&claims), synced(&templates)];
-    let run = Arc::new(Claims {
+    let own = Arc::new(Claims {
         of_pod: OwnerIndex::of(&claims),
         context: context.clone(),
         pods,
@@ -71,14 +71,11 @@ pub(crate) fn start(context: Context) {
         templates,
         created: Mutex::default(),
     });
-    context.run(&queue, WORKERS, waits, move |key| {
-        let run = run.clone();
-        async move {
-            match key.split_once(':') {
-                Some(("pod", key)) => run.pod(key).await,
-                Some((_, key)) => run.claim(key).await,
-                None => Ok(()),
-            }
+    context.run(&queue, WORKERS, waits, own, |own, key| async move {
+        match key.split_once(':') {
+            Some(("pod", key)) => own.pod(key).await,
+            Some((_, key)) => own.claim(key).await,
+            None => Ok(()),
         }
     });
 }

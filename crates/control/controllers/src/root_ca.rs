@@ -81,11 +81,9 @@ pub(crate) fn start(context: Context) {
         }
     });
     let waits = vec![synced(&namespaces), synced(&maps)];
-    let run = context.clone();
-    context.run(&queue, 1, waits, move |key| {
-        let (context, namespaces, maps, ca) =
-            (run.clone(), namespaces.clone(), maps.clone(), ca.clone());
-        async move { reconcile(&context, &namespaces, &maps, &ca, &key).await }
+    let state = (context.clone(), namespaces, maps, ca);
+    context.run(&queue, 1, waits, state, |(context, namespaces, maps, ca), key| async move {
+        reconcile(&context, &namespaces, &maps, &ca, &key).await
     });
 }
 

@@ -30,10 +30,9 @@ pub(crate) fn start(context: Context) {
         }
     });
     let waits = vec![synced(&namespaces), synced(&accounts)];
-    let run = context.clone();
-    context.run(&queue, 1, waits, move |key| {
-        let (context, namespaces, accounts) = (run.clone(), namespaces.clone(), accounts.clone());
-        async move { reconcile(&context, &namespaces, &accounts, &key).await }
+    let state = (context.clone(), namespaces, accounts);
+    context.run(&queue, 1, waits, state, |(context, namespaces, accounts), key| async move {
+        reconcile(&context, &namespaces, &accounts, &key).await
     });
 }
 

@@ -97,10 +97,9 @@ pub(crate) fn start(context: Context) {
         }
     });
     let waits = vec![synced(&ranges), synced(&services)];
-    let run = context.clone();
-    context.run(&queue, 1, waits, move |key| {
-        let (context, ranges, services) = (run.clone(), ranges.clone(), services.clone());
-        async move { reconcile(&context, &ranges, &services, &key).await }
+    let state = (context.clone(), ranges, services);
+    context.run(&queue, 1, waits, state, |(context, ranges, services), key| async move {
+        reconcile(&context, &ranges, &services, &key).await
     });
 }
 

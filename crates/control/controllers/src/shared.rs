@@ -34,8 +34,21 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Watched<P> {
 
     /// Adds the key of every changed object to the queue.
     pub(crate) fn on_key(&self, queue: &client::WorkQueue<String>) {
+        self.on_key_if(queue, |_| true);
+    }
+
+    /// Adds the keys of the changes that `selects` accepts to the queue.
+    pub(crate) fn on_key_if(
+        &self,
+        queue: &client::WorkQueue<String>,
+        selects: impl Fn(&Change<'_, P>) -> bool + Send + Sync + 'static,
+    ) {
         let queue = queue.clone();
-        self.on(move |change| queue.add(change.key.to_owned()));
+        self.on(move |change| {
+            if selects(change) {
+                queue.add(change.key.to_owned());
+            }
+        });
     }
 }
 

@@ -44,19 +44,15 @@ pub(crate) fn start(context: Context) {
     let expectations = Arc::new(Expectations::default());
     follow_pods(&pods, "StatefulSet", &queue, &expectations, Selectors::of(&sets));
     let waits = vec![synced(&sets), synced(&pods), synced(&claims), synced(&revisions)];
-    let own = Reconciler {
+    let own = Arc::new(Reconciler {
         context: context.clone(),
         sets,
         pods: OwnerIndex::of(&pods),
         claims,
         revisions: OwnerIndex::of(&revisions),
         queue: queue.clone(),
-    };
-    let own = Arc::new(own);
-    context.run(&queue, 5, waits, move |key| {
-        let own = own.clone();
-        async move { own.reconcile(&key).await }
     });
+    context.run(&queue, 5, waits, own, |own, key| async move { own.reconcile(&key).await });
 }
 
 impl Reconciler {

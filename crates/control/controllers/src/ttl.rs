@@ -22,17 +22,11 @@ fn plan(job: &Job) -> Option<Timestamp> {
 pub(crate) fn start(context: Context) {
     let queue = WorkQueue::default();
     let jobs = context.watch::<Job>(Resource::JOBS);
-    let add = queue.clone();
-    jobs.on(move |change| {
-        if change.new.is_some_and(|job| plan(job).is_some()) {
-            add.add(change.key.to_owned());
-        }
-    });
+    jobs.on_key_if(&queue, |change| change.new.is_some_and(|job| plan(job).is_some()));
     let waits = vec![synced(&jobs)];
-    let (run, retries) = (context.clone(), queue.clone());
-    context.run(&queue, 2, waits, move |key| {
-        let (context, jobs, retries) = (run.clone(), jobs.clone(), retries.clone());
-        async move { reconcile(&context, &jobs, &retries, &key).await }
+    let state = (context.clone(), jobs, queue.clone());
+    context.run(&queue, 2, waits, state, |(context, jobs, queue), key| async move {
+        reconcile(&context, &jobs, &queue, &key).await
     });
 }
 

@@ -17,20 +17,13 @@ where
 {
     let queue = WorkQueue::default();
     let requests = context.watch::<Csr>(Resource::CERTIFICATE_SIGNING_REQUESTS);
-    let add = queue.clone();
-    requests.on(move |change| {
-        if change.new.is_some_and(|csr| selects(csr)) {
-            add.add(change.key.to_owned());
-        }
-    });
-    let run = context.clone();
-    context.run(&queue, 2, vec![synced(&requests)], move |key| {
-        let (context, requests, reconcile) = (run.clone(), requests.clone(), reconcile.clone());
-        async move {
-            match requests.get(&key).filter(|csr| selects(csr)) {
-                Some(csr) => reconcile(context, csr).await,
-                None => Ok(()),
-            }
+    requests.on_key_if(&queue, move |change| change.new.is_some_and(|csr| selects(csr)));
+    let waits = vec![synced(&requests)];
+    let state = (context.clone(), requests, reconcile);
+    context.run(&queue, 2, waits, state, move |(context, requests, reconcile), key| async move {
+        match requests.get(&key).filter(|csr| selects(csr)) {
+            Some(csr) => reconcile(context, csr).await,
+            None => Ok(()),
         }
     });
 }

@@ -146,16 +146,11 @@ fn note_revision(snapshot: &Snapshot<'_>, plan: &mut Plan) {
     let Some(set) = snapshot.current() else { return };
     let annotations = new_annotations(snapshot.deployment, Some(set), revision_now(snapshot));
     let seconds = snapshot.deployment.spec.min_ready_seconds;
-    let waits = (set.spec.min_ready_seconds != seconds).then_some(seconds);
+    let min_ready_seconds = (set.spec.min_ready_seconds != seconds).then_some(seconds);
     let number = annotations.get(REVISION).cloned().unwrap_or_default();
-    if annotations != set.metadata.annotations || waits.is_some() {
-        let replicas = set.replicas();
-        plan.actions.push(Action::Change {
-            set: set.clone(),
-            replicas,
-            annotations,
-            min_ready_seconds: waits,
-        });
+    if annotations != set.metadata.annotations || min_ready_seconds.is_some() {
+        let (set, replicas) = (set.clone(), set.replicas());
+        plan.actions.push(Action::Change { set, replicas, annotations, min_ready_seconds });
     }
     if !number.is_empty() && snapshot.deployment.metadata.annotations.get(REVISION) != Some(&number)
     {
@@ -169,26 +164,20 @@ fn change(snapshot: &Snapshot<'_>, set: &Arc<ReplicaSet>, replicas: i64, plan: &
     let earlier = plan.actions.iter().position(|action| {
         matches!(action, Action::Change { set: other, .. } if other.metadata.uid == set.metadata.uid)
     });
-    let mut annotations = set.metadata.annotations.clone();
-    let mut waits = None;
-    if let Some(at) = earlier
-        && let Action::Change { annotations: better, min_ready_seconds, .. } =
-            plan.actions.remove(at)
-    {
-        (annotations, waits) = (better, min_ready_seconds);
-    }
+    let (mut annotations, min_ready_seconds) = match earlier.map(|at| plan.actions.remove(at)) {
+        Some(Action::Change { annotations, min_ready_seconds, .. }) => {
+            (annotations, min_ready_seconds)
+        }
+        _ => (set.metadata.annotations.clone(), None),
+    };
     annotations.insert(DESIRED.into(), desired_replicas.to_string());
     annotations.insert(MAX.into(), (desired_replicas + surge).to_string());
-    if replicas == set.replicas() && annotations == set.metadata.annotations && waits.is_none() {
-        return false;
+    let rescaled = replicas != set.replicas();
+    if rescaled || annotations != set.metadata.annotations || min_ready_seconds.is_some() {
+        let set = set.clone();
+        plan.actions.push(Action::Change { set, replicas, annotations, min_ready_seconds });
     }
-    plan.actions.push(Action::Change {
-        set: set.clone(),
-        replicas,
-        annotations,
-        min_ready_seconds: waits,
-    });
-    replicas != set.replicas()
+    rescaled
 }
 
 fn create(snapshot: &Snapshot<'_>, replicas: i64, plan: &mut Plan) {

@@ -91,11 +91,9 @@ pub(crate) fn start(context: Context) {
     endpoints.on_key(&queue);
     follow_pods(&pods, &services, &queue);
     let waits = vec![synced(&services), synced(&pods), synced(&endpoints)];
-    let (run, pods) = (context.clone(), LabelIndex::of(&pods));
-    context.run(&queue, 5, waits, move |key| {
-        let (context, services, pods, endpoints) =
-            (run.clone(), services.clone(), pods.clone(), endpoints.clone());
-        async move { reconcile(&context, &services, &pods, &endpoints, &key).await }
+    let state = (context.clone(), services, LabelIndex::of(&pods), endpoints);
+    context.run(&queue, 5, waits, state, |(context, services, pods, endpoints), key| async move {
+        reconcile(&context, &services, &pods, &endpoints, &key).await
     });
 }
 

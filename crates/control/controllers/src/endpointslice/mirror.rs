@@ -95,12 +95,16 @@ pub(crate) fn start(context: Context) {
     services.on_key(&queue);
     endpoints.on_key(&queue);
     let waits = vec![synced(&services), synced(&endpoints), synced(&slices)];
-    let (run, slices) = (context.clone(), by_service(&slices));
-    context.run(&queue, 2, waits, move |key| {
-        let (context, services, endpoints, slices) =
-            (run.clone(), services.clone(), endpoints.clone(), slices.clone());
-        async move { reconcile(&context, &services, &endpoints, &slices, &key).await }
-    });
+    let state = (context.clone(), services, endpoints, by_service(&slices));
+    context.run(
+        &queue,
+        2,
+        waits,
+        state,
+        |(context, services, endpoints, slices), key| async move {
+            reconcile(&context, &services, &endpoints, &slices, &key).await
+        },
+    );
 }
 
 async fn reconcile(

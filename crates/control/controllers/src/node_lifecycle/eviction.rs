@@ -39,13 +39,10 @@ pub(crate) fn start(context: Context) {
     let queue = WorkQueue::default();
     let pods = context.watch::<Pod>(Resource::PODS);
     let nodes = context.watch::<Node>(Resource::NODES);
-    let (add, all_nodes) = (queue.clone(), nodes.clone());
-    pods.on(move |change| {
-        let Some(pod) = change.new else { return };
-        let evicts = |node: &Node| node.spec.taints.iter().any(|t| t.effect == "NoExecute");
-        if all_nodes.get(pod.node()).is_some_and(|node| evicts(&node)) {
-            add.add(change.key.to_owned());
-        }
+    let all_nodes = nodes.clone();
+    pods.on_key_if(&queue, move |change| {
+        let node = change.new.and_then(|pod| all_nodes.get(pod.node()));
+        node.is_some_and(|node| node.spec.taints.iter().any(|t| t.effect == "NoExecute"))
     });
     let (add, on_it) = (queue.clone(), by_node(&pods));
     nodes.on(move |change| {
@@ -59,11 +56,9 @@ pub(crate) fn start(context: Context) {
         }
     });
     let waits = vec![synced(&pods), synced(&nodes)];
-    let (run, retries) = (context.clone(), queue.clone());
-    context.run(&queue, 8, waits, move |key| {
-        let (context, pods, nodes, retries) =
-            (run.clone(), pods.clone(), nodes.clone(), retries.clone());
-        async move { reconcile(&context, &pods, &nodes, &retries, &key).await }
+    let state = (context.clone(), pods, nodes, queue.clone());
+    context.run(&queue, 8, waits, state, |(context, pods, nodes, queue), key| async move {
+        reconcile(&context, &pods, &nodes, &queue, &key).await
     });
 }
 
