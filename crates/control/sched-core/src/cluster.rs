@@ -6,6 +6,7 @@ use crate::{
     devices::Devices,
     index::NodeIx,
     labels::{Labels, Selector},
+    maps::set,
     node::{Hot, Node},
     pod::Pod,
     profile::Profiles,
@@ -234,11 +235,7 @@ impl Cluster {
         });
         let selector = selector.filter(|s| !s.is_empty());
         if kind != "Service" {
-            let key = (kind_symbol, ns, name);
-            match selector {
-                Some(selector) => drop(self.owners.insert(key, selector)),
-                None => drop(self.owners.remove(&key)),
-            }
+            set(&mut self.owners, (kind_symbol, ns, name), selector);
             return;
         }
         let services = self.services.entry(ns).or_default();

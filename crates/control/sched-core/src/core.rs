@@ -12,14 +12,13 @@ use crate::{
     explain,
     index::NodeIx,
     labels::Labels,
+    maps::set,
     node::Node,
     pod::{Pod, PodRef},
     preempt::{Budget, Preemption, preempt},
     profile::{Profile, Profiles},
-    queue::{Queue, QueueLengths},
-    schedule::{
-        Diagnosis, NoFit, NominatedPods, Outcome, Placement, Turn, check_node, schedule_among,
-    },
+    queue::Queue,
+    schedule::{Diagnosis, NominatedPods, Placement, Turn, check_node, schedule},
     view::{
         BudgetView, CsiDriverView, CsiNodeView, PersistentVolumeView, SpreaderView,
         StorageCapacityView, StorageClassView, VolumeClaimView,
@@ -51,13 +50,6 @@ impl Default for Config {
     }
 }
 
-/// A Pod that preemption evicts.
-#[derive(Clone, Debug)]
-pub struct Victim {
-    /// The Pod to evict.
-    pub pod: Arc<Pod>,
-}
-
 /// The reason why a Pod got no node.
 #[derive(Clone, Debug)]
 pub struct Failure {
@@ -66,7 +58,7 @@ pub struct Failure {
     /// The text of the Event and of the PodScheduled condition.
     pub message: String,
     /// The nominated node and the victims to evict there, if preemption helps.
-    pub nominated: Option<(Arc<str>, Vec<Victim>)>,
+    pub nominated: Option<(Arc<str>, Vec<Arc<Pod>>)>,
     /// A ResourceClaim (name and uid) to deallocate, because only this Pod uses it and cannot use its devices.
     pub deallocate: Option<(Box<str>, Box<str>)>,
 }
@@ -164,8 +156,9 @@ impl Core {
         &self.cluster
     }
 
-    /// Returns the numbers of unscheduled Pods, for metrics.
-    pub fn queue_lengths(&self) -> QueueLengths {
+    /// Returns the numbers of unscheduled Pods.
+    #[cfg(test)]
+    pub(crate) fn queue_lengths(&self) -> crate::queue::QueueLengths {
         self.queue.lengths()
     }
 
@@ -388,12 +381,7 @@ impl Core {
     /// Sets or, with `None`, removes a PodDisruptionBudget, which preemption respects where possible.
     pub fn set_budget(&mut self, namespace: &str, name: &str, budget: Option<&BudgetView>) {
         let key = (namespace.into(), name.into());
-        match budget {
-            Some(view) => {
-                self.budgets.insert(key, Budget::new(namespace, view));
-            }
-            None => drop(self.budgets.remove(&key)),
-        }
+        set(&mut self.budgets, key, budget.map(|view| Budget::new(namespace, view)));
     }
 
     /// Decides for the next Pod; `None` if no Pod is due.
@@ -471,10 +459,7 @@ impl Core {
         {
             return Ok(Placement { node: ix, evaluated: 1, feasible: 1 });
         }
-        match schedule_among(&mut self.cluster, pod, &self.nominated, &mut self.turn) {
-            Outcome::Placed(placement) => Ok(placement),
-            Outcome::NoFit(NoFit(diagnosis)) => Err(diagnosis),
-        }
+        schedule(&mut self.cluster, pod, &self.nominated, &mut self.turn)
     }
 
     fn give_up(&mut self, pod: Arc<Pod>, diagnosis: &Diagnosis, now: u64) -> Decision {
@@ -509,8 +494,7 @@ impl Core {
             }
             Some(Preemption::Nominate(candidate)) => {
                 self.nominate(pod.clone(), candidate.node);
-                let victims = candidate.victims.into_iter().map(|pod| Victim { pod }).collect();
-                Some((self.cluster.node(candidate.node).name.clone(), victims))
+                Some((self.cluster.node(candidate.node).name.clone(), candidate.victims))
             }
         };
         let deallocate = diagnosis.blocking_claim.clone().filter(|_| nominated.is_none());

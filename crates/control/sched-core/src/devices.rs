@@ -33,6 +33,7 @@ use self::{
     view::{Allocation, DeviceClassView, ResourceClaimView, ResourceSliceView},
 };
 use crate::{
+    maps::set,
     node::Node,
     nodeaffinity::NodeSelector,
     pod::{Pod, PodClaim},
@@ -95,10 +96,7 @@ impl Devices {
         view: Option<&ResourceClaimView>,
     ) -> ClaimChange {
         let key = (namespace.clone(), name.into());
-        let old = match view {
-            Some(view) => self.claims.insert(key, view.clone()),
-            None => self.claims.remove(&key),
-        };
+        let old = set(&mut self.claims, key, view.cloned());
         let uid = old.as_ref().or(view).map(|claim| claim.metadata.uid.clone());
         let is_visible = |flying: &InFlight| {
             let same = view.filter(|view| uid.as_ref() == Some(&view.metadata.uid));
@@ -115,10 +113,7 @@ impl Devices {
     }
 
     pub(crate) fn set_class(&mut self, name: &str, view: Option<&DeviceClassView>) {
-        match view {
-            Some(view) => drop(self.classes.insert(name.into(), view.clone())),
-            None => drop(self.classes.remove(name)),
-        }
+        set(&mut self.classes, name.into(), view.cloned());
     }
 
     pub(crate) fn set_slice(&mut self, name: &str, view: Option<&ResourceSliceView>) {

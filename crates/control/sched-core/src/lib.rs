@@ -20,6 +20,7 @@ mod explain;
 mod host_port;
 mod index;
 mod labels;
+mod maps;
 mod matching;
 mod node;
 mod nodeaffinity;
@@ -43,7 +44,7 @@ pub mod plugins;
 
 pub use self::{
     cluster::Cluster,
-    core::{Config, Core, Decision, Failure, Victim},
+    core::{Config, Core, Decision, Failure},
     devices::{
         ClaimChange, DeviceBinding,
         view::{
@@ -58,9 +59,7 @@ pub use self::{
     node::{Hot, Node},
     pod::{Pod, PodRef},
     profile::{Candidates, FitScoring, Profile},
-    queue::QueueLengths,
     resources::Resources,
-    schedule::{Outcome, Placement, schedule},
     sym::Sym,
     view::{
         BudgetView, CsiDriverView, CsiNodeView, LabelSelectorView, NodeAffinityView, NodeView,

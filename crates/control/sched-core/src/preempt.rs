@@ -9,7 +9,7 @@ use crate::{
     labels::{Labels, Selector},
     pod::Pod,
     profile::Candidates,
-    schedule::{Diagnosis, NominatedPods, Turn, check_node},
+    schedule::{Diagnosis, NominatedPods, Turn, check_node, rivals},
     sym::Sym,
     view::BudgetView,
 };
@@ -122,13 +122,7 @@ fn victims(
         reasons.reasons.add("No preemption victims found for incoming pod".into(), 1);
         return None;
     }
-    let rivals: Vec<_> = nominated
-        .get(&node)
-        .into_iter()
-        .flatten()
-        .filter(|p| p.priority >= pod.priority && p.id.uid != pod.id.uid)
-        .cloned()
-        .collect();
+    let rivals: Vec<_> = rivals(nominated, pod, node).cloned().collect();
     rivals.iter().for_each(|rival| cluster.place_pod(rival.clone(), node));
     lower.iter().for_each(|p| cluster.unplace_pod(p, node));
     let candidate = check_node(cluster, pod, node, Some(reasons)).then(|| {
@@ -166,7 +160,7 @@ fn importance(pod: &Pod) -> (Reverse<i32>, &str, &str) {
 /// Returns (Pods whose eviction would violate a budget, the others), each in the given order.
 fn split_by_budget(pods: &[Arc<Pod>], budgets: &[Budget]) -> (Vec<Arc<Pod>>, Vec<Arc<Pod>>) {
     let mut allowed: Vec<i64> = budgets.iter().map(|b| b.allowed).collect();
-    let breaks = |pod: &&Arc<Pod>| {
+    let breaks_budget = |pod: &Arc<Pod>| {
         let mut broken = false;
         for (budget, allowed) in budgets.iter().zip(&mut allowed) {
             if budget.covers(pod) {
@@ -176,10 +170,7 @@ fn split_by_budget(pods: &[Arc<Pod>], budgets: &[Budget]) -> (Vec<Arc<Pod>>, Vec
         }
         broken
     };
-    pods.iter().cloned().partition({
-        let mut breaks = breaks;
-        move |pod| breaks(&pod)
-    })
+    pods.iter().cloned().partition(breaks_budget)
 }
 
 /// The cost of a candidate. Upstream minimizes the fields in this order.

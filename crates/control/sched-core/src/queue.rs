@@ -9,16 +9,14 @@ use std::{
 use crate::{cluster::Cluster, event::Event, plugins::registry, pod::Pod};
 
 /// The numbers of unscheduled Pods by state.
+#[cfg(test)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QueueLengths {
-    /// Pods that are ready to be scheduled.
-    pub active: usize,
-    /// Pods that wait for the end of a backoff.
-    pub backoff: usize,
-    /// Pods that fit nowhere and wait for an event.
-    pub unschedulable: usize,
+pub(crate) struct QueueLengths {
+    pub(crate) active: usize,
+    pub(crate) backoff: usize,
+    pub(crate) unschedulable: usize,
     /// Pods with scheduling gates, or held back by a plugin.
-    pub gated: usize,
+    pub(crate) gated: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,6 +199,7 @@ impl Queue {
         [overdue, backoff].into_iter().flatten().min()
     }
 
+    #[cfg(test)]
     pub(crate) fn lengths(&self) -> QueueLengths {
         let count = |state| self.pods.values().filter(|w| w.state == state).count();
         QueueLengths {

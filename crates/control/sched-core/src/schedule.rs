@@ -93,34 +93,20 @@ impl Diagnosis {
 
 /// The node chosen for a Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Placement {
-    /// The index of the node.
-    pub node: NodeIx,
+pub(crate) struct Placement {
+    pub(crate) node: NodeIx,
     /// The number of nodes that were checked.
-    pub evaluated: usize,
+    pub(crate) evaluated: usize,
     /// The number of nodes that passed.
-    pub feasible: usize,
+    pub(crate) feasible: usize,
 }
-
-/// The result of one scheduling attempt.
-#[derive(Debug)]
-pub enum Outcome {
-    /// A node was chosen.
-    Placed(Placement),
-    /// No node fits now.
-    NoFit(NoFit),
-}
-
-/// The diagnosis of a Pod that fits nowhere. It is opaque outside this crate, except for its message.
-#[derive(Debug)]
-pub struct NoFit(pub(crate) Diagnosis);
 
 /// Pods that wait for their victims to leave, by nominated node.
 pub(crate) type NominatedPods = HashMap<NodeIx, Vec<Arc<Pod>>>;
 
 /// State that one attempt leaves for the next: the start index, the random state and buffers.
 #[derive(Default)]
-pub struct Turn {
+pub(crate) struct Turn {
     start: usize,
     random: u64,
     rejections: HashMap<(usize, Verdict), usize>,
@@ -131,7 +117,7 @@ pub struct Turn {
 
 impl Turn {
     /// Creates empty buffers. The same seed breaks ties in the same way.
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self { random: seed | 1, ..Self::default() }
     }
 
@@ -158,16 +144,12 @@ fn nodes_to_find(nodes: usize, percent: u32) -> usize {
 }
 
 /// Finds a node for the Pod.
-pub fn schedule(cluster: &mut Cluster, pod: &Pod, turn: &mut Turn) -> Outcome {
-    schedule_among(cluster, pod, &NominatedPods::new(), turn)
-}
-
-pub(crate) fn schedule_among(
+pub(crate) fn schedule(
     cluster: &mut Cluster,
     pod: &Pod,
     nominated: &NominatedPods,
     turn: &mut Turn,
-) -> Outcome {
+) -> Result<Placement, Diagnosis> {
     let prepared = prepare(cluster, pod);
     let mut diagnosis = Diagnosis::default();
     let mut feasible = std::mem::take(&mut turn.feasible);
@@ -175,16 +157,16 @@ pub(crate) fn schedule_among(
     let evaluated = find(cluster, pod, &prepared, turn, &mut feasible, &mut diagnosis);
     if !nominated.is_empty() {
         feasible.retain(|node| {
-            !is_contested(nominated, pod, *node)
+            rivals(nominated, pod, *node).next().is_none()
                 || fits_beside(cluster, pod, *node, nominated, &mut diagnosis)
         });
     }
     let outcome = if feasible.is_empty() {
-        Outcome::NoFit(NoFit(diagnosis))
+        Err(diagnosis)
     } else {
         let cx = Cx { cluster, pod, prepared: &prepared };
         let node = best(cx, &feasible, turn);
-        Outcome::Placed(Placement { node, evaluated, feasible: feasible.len() })
+        Ok(Placement { node, evaluated, feasible: feasible.len() })
     };
     turn.feasible = feasible;
     outcome
@@ -265,12 +247,8 @@ fn find(
     evaluated
 }
 
-fn is_contested(nominated: &NominatedPods, pod: &Pod, node: NodeIx) -> bool {
-    rivals(nominated, pod, node).next().is_some()
-}
-
 /// Returns the nominated Pods of a node that the Pod may not displace.
-fn rivals<'a>(
+pub(crate) fn rivals<'a>(
     nominated: &'a NominatedPods,
     pod: &Pod,
     node: NodeIx,

@@ -9,6 +9,7 @@ use api_meta::Quantity;
 
 use crate::{
     labels::{Labels, Selector},
+    maps::set,
     node::Node,
     nodeaffinity::NodeSelector,
     pod::Pod,
@@ -275,24 +276,15 @@ impl Volumes {
         view: Option<&VolumeClaimView>,
     ) {
         let key = (namespace.clone(), name.into());
-        match view {
-            Some(view) => drop(self.claims.insert(key, Claim::new(view))),
-            None => drop(self.claims.remove(&key)),
-        }
+        set(&mut self.claims, key, view.map(Claim::new));
     }
 
     pub(crate) fn set_volume(&mut self, name: &str, view: Option<&PersistentVolumeView>) {
-        match view {
-            Some(view) => drop(self.volumes.insert(name.into(), Volume::new(view))),
-            None => drop(self.volumes.remove(name)),
-        }
+        set(&mut self.volumes, name.into(), view.map(Volume::new));
     }
 
     pub(crate) fn set_class(&mut self, name: &str, view: Option<&StorageClassView>) {
-        match view {
-            Some(view) => drop(self.classes.insert(name.into(), Class::new(view))),
-            None => drop(self.classes.remove(name)),
-        }
+        set(&mut self.classes, name.into(), view.map(Class::new));
     }
 
     pub(crate) fn set_csi_node(&mut self, node: &str, view: Option<&CsiNodeView>) {
@@ -300,11 +292,7 @@ impl Volumes {
         let limits: HashMap<_, _> = drivers
             .filter_map(|driver| Some((driver.name.clone(), driver.allocatable.as_ref()?.count?)))
             .collect();
-        if limits.is_empty() {
-            self.limits.remove(node);
-        } else {
-            self.limits.insert(node.into(), limits);
-        }
+        set(&mut self.limits, node.into(), (!limits.is_empty()).then_some(limits));
     }
 
     pub(crate) fn set_driver(&mut self, name: &str, view: Option<&CsiDriverView>) {
@@ -321,10 +309,7 @@ impl Volumes {
         view: Option<&StorageCapacityView>,
     ) {
         let key = (namespace.clone(), name.into());
-        match view {
-            Some(view) => drop(self.capacities.insert(key, StorageCapacity::new(view))),
-            None => drop(self.capacities.remove(&key)),
-        }
+        set(&mut self.capacities, key, view.map(StorageCapacity::new));
     }
 
     /// Reports whether any node limits the number of volumes.

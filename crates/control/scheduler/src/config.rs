@@ -24,10 +24,6 @@ pub struct Config {
     pub leader_election: bool,
     /// The settings of the leader's lease. The identity is set when the scheduler starts.
     pub lease: LeaderElectionConfig,
-    /// An identity that is unique to this process; empty for a random one.
-    pub identity: String,
-    /// The host name in the lease's holder identity; empty for the machine's.
-    pub host: String,
     /// The backoff after the first failure.
     pub first_backoff: Duration,
     /// The longest backoff.
@@ -46,27 +42,12 @@ impl Default for Config {
             profiles: vec![Profile::default()],
             leader_election: false,
             lease: LeaderElectionConfig::new("kube-system", "kube-scheduler", String::new()),
-            identity: String::new(),
-            host: String::new(),
             first_backoff: Duration::from_secs(1),
             max_backoff: Duration::from_secs(10),
             parallel_writes: 64,
             seed: 1,
             kubeconfig: None,
         }
-    }
-}
-
-impl Config {
-    /// Fills in the host and the identity where the caller left them empty.
-    pub(crate) fn identified(mut self) -> Self {
-        if self.host.is_empty() {
-            self.host = rt::hostname();
-        }
-        if self.identity.is_empty() {
-            self.identity = format!("{:032x}", rt::random::<u128>());
-        }
-        self
     }
 }
 

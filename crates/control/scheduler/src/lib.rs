@@ -29,8 +29,7 @@ pub use config::{Args, Config, ConfigError};
 pub use profile::Profile;
 
 /// Runs the scheduler until shutdown. A lost lease is the error: another instance schedules now, and the process must
-/// exit with a failure, as upstream's does. With leader election, the configuration's `identity` must be unique to this
-/// process.
+/// exit with a failure, as upstream's does.
 pub async fn run(config: Config, client: Client, tasks: &rt::Tasks) -> Result<(), client::Error> {
     run_deciding(config, client, tasks, Arc::new(Core::next)).await
 }
@@ -41,7 +40,7 @@ async fn run_deciding(
     tasks: &rt::Tasks,
     decide: Arc<work::Decide>,
 ) -> Result<(), client::Error> {
-    let config = config.identified();
+    let host = rt::hostname();
     let core_config = sched_core::Config {
         profiles: config.profiles.iter().map(|profile| profile.core.clone()).collect(),
         first_backoff_ms: config.first_backoff.as_millis() as u64,
@@ -50,7 +49,7 @@ async fn run_deciding(
     };
     let shared = state::Shared::new(Core::new(core_config));
     let name = config.profiles.first().map_or("default-scheduler", |p| &p.core.scheduler_name);
-    let events = EventRecorder::start(client.clone(), name, &config.host, tasks);
+    let events = EventRecorder::start(client.clone(), name, &host, tasks);
     let feed = feed::Feed::start(&client, &shared, tasks);
     if tasks.shutdown().unless_stopping(feed.synced()).await.is_none() {
         return Ok(());
@@ -69,7 +68,7 @@ async fn run_deciding(
         tasks.shutdown().unless_stopping(worker.run()).await;
         return Ok(());
     }
-    let identity = format!("{}_{}", config.host, config.identity);
+    let identity = format!("{host}_{:032x}", rt::random::<u128>());
     let lease = LeaderElectionConfig { identity, ..config.lease };
     let leading = LeaderElection::new(client, lease).run(|| worker.run());
     tasks.shutdown().unless_stopping(leading).await.unwrap_or(Ok(()))

@@ -167,7 +167,7 @@ impl Worker {
         }
         if let Some((node, victims)) = &nominated {
             for victim in victims {
-                self.evict(&pod, node, &victim.pod).await;
+                self.evict(&pod, node, victim).await;
             }
             status.put(&["nominatedNodeName"], json!(node));
         } else if pod.nominated_node.is_some() {

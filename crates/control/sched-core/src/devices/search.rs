@@ -431,10 +431,10 @@ impl<'a, 'w> Search<'a, 'w> {
     fn draw(&mut self, candidate: &Candidate<'a>) -> bool {
         let (pool, in_use) = (candidate.pool, self.in_use);
         let left = self.counters.entry(pool).or_insert_with(|| left(pool, in_use));
-        let consumed = || consumed_counters(candidate.device);
         // A device may name a counter set twice.
         let mut sums: Counters<'a> = HashMap::new();
-        consumed().for_each(|(key, amount)| *sums.entry(key).or_default() += amount);
+        consumed_counters(candidate.device)
+            .for_each(|(key, amount)| *sums.entry(key).or_default() += amount);
         let enough = sums.iter().all(|(key, amount)| left.get(key).is_some_and(|l| amount <= l));
         if enough {
             sums.iter().for_each(|(key, amount)| *left.entry(*key).or_default() -= *amount);

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Decision, QueueLengths};
+use crate::{Decision, queue::QueueLengths};
 
 fn bound(decision: Option<Decision>) -> Arc<str> {
     match decision {
@@ -79,7 +79,7 @@ fn preempts_least_important_pods() {
     core.set_pod(pod("vip", "2", json!({"spec": {"priority": 100}})), 0);
     let failure = refused(core.next(0));
     let (node, victims) = failure.nominated.unwrap();
-    assert_eq!((&*node, victims.len(), &*victims[0].pod.id.name), ("a", 1, "a2"));
+    assert_eq!((&*node, victims.len(), &*victims[0].id.name), ("a", 1, "a2"));
     // Another Pod of the same priority does not take the room that the victim leaves.
     core.remove_pod("a2", 1);
     let rival = json!({"spec": {"priority": 100, "preemptionPolicy": "Never"}});
@@ -104,7 +104,7 @@ fn preemption_respects_budget_if_possible() {
     core.set_budget("default", "db", Some(&serde_json::from_value(budget).unwrap()));
     core.set_pod(pod("vip", "2", json!({"spec": {"priority": 100}})), 0);
     let (node, victims) = refused(core.next(0)).nominated.unwrap();
-    assert_eq!((&*node, &*victims[0].pod.id.name), ("b", "gone"));
+    assert_eq!((&*node, &*victims[0].id.name), ("b", "gone"));
 }
 
 #[test]
