@@ -58,11 +58,7 @@ impl Stored {
 /// The disk usage of one volume of a Pod.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredVolume {
-    pub(crate) name: String,
-    /// The namespace and name of the claim, if the volume has one.
-    pub(crate) claim: Option<(String, String)>,
-    /// `true` if the volume counts as the Pod's ephemeral storage.
-    pub(crate) ephemeral: bool,
+    pub(crate) info: VolumeInfo,
     pub(crate) stored: Stored,
 }
 
@@ -108,13 +104,11 @@ impl Storage {
             places.push(PodPaths::of(sources, pod, claims).await);
         }
         let looks = places.into_iter().map(|places| async {
-            let uid = places.uid.clone();
-            let now = sources.now();
+            let (uid, now) = (places.uid.clone(), sources.now());
             let work = move || places.measure(now);
-            (
-                uid.clone(),
-                sources.volumes.operations.run((&uid, WORK), EarlierResult::Reuse, work).await.ok(),
-            )
+            let operations = &sources.volumes.operations;
+            let done = operations.run((&uid, WORK), EarlierResult::Reuse, work).await;
+            (uid, done.ok())
         });
         let looked: Vec<_> = stream::iter(looks).buffer_unordered(CONCURRENCY).collect().await;
         let before = last.take().map(|(_, all)| all).unwrap_or_default();
@@ -147,24 +141,21 @@ async fn query_drivers(
     let volumes: Vec<&PublishedVolume> = queried.iter().map(|(_, volume, _)| volume).collect();
     let responses = query_usage(drivers, &volumes).await;
     let at = now();
-    for ((uid, _, volume), response) in queried.into_iter().zip(responses) {
-        let VolumeInfo { name, claim, ephemeral } = volume;
+    for ((uid, _, info), response) in queried.into_iter().zip(responses) {
         let Some(pod) = all.get_mut(&uid) else { continue };
-        let earlier_volume = |pod: &StoredPod| pod.volumes.iter().find(|v| v.name == name).cloned();
+        let volume_of =
+            |pod: &StoredPod| pod.volumes.iter().find(|v| v.info.name == info.name).cloned();
         let volume = match response {
-            StatsResponse::Figures(stats) => Some(StoredVolume {
-                name: name.clone(),
-                claim,
-                ephemeral,
-                stored: Stored::of_driver(stats, at),
-            }),
+            StatsResponse::Figures(stats) => {
+                Some(StoredVolume { info, stored: Stored::of_driver(stats, at) })
+            }
             StatsResponse::Nothing => None,
             // If measuring the Pod failed, its last values include this volume.
-            StatsResponse::NotAnswered if earlier_volume(pod).is_some() => None,
-            StatsResponse::NotAnswered => before.get(&uid).and_then(earlier_volume),
+            StatsResponse::NotAnswered if volume_of(pod).is_some() => None,
+            StatsResponse::NotAnswered => before.get(&uid).and_then(volume_of),
         };
         if let Some(volume) = volume {
-            pod.volumes.retain(|other| other.name != name);
+            pod.volumes.retain(|other| other.info.name != volume.info.name);
             pod.volumes.push(volume);
         }
     }
@@ -172,12 +163,12 @@ async fn query_drivers(
 
 /// A volume in the Pod's spec.
 #[derive(Clone, Debug)]
-struct VolumeInfo {
-    name: String,
+pub(crate) struct VolumeInfo {
+    pub(crate) name: String,
     /// The namespace and name of the claim, if the volume has one.
-    claim: Option<(String, String)>,
+    pub(crate) claim: Option<(String, String)>,
     /// `true` if the volume counts as the Pod's ephemeral storage.
-    ephemeral: bool,
+    pub(crate) ephemeral: bool,
 }
 
 /// The paths of a Pod's files.
@@ -234,10 +225,9 @@ impl PodPaths {
             below(&self.directory.join("volumes")).filter(|e| e.file_name() != VOLUMES_IN_POD);
         for entry in own.flat_map(|plugin| below(&plugin.path())) {
             let name = entry.file_name().to_string_lossy().into_owned();
-            let Some(volume) = self.volumes.get(&name) else { continue };
+            let Some(info) = self.volumes.get(&name).cloned() else { continue };
             let stored = measure_path(&entry.path(), device, at);
-            let VolumeInfo { name, claim, ephemeral } = volume.clone();
-            pod.volumes.push(StoredVolume { name, claim, ephemeral, stored });
+            pod.volumes.push(StoredVolume { info, stored });
         }
         let logs =
             self.logs.iter().map(|(name, path)| (name.clone(), measure_path(path, None, at)));
@@ -256,16 +246,12 @@ impl PodPaths {
 fn measure_path(path: &Path, device: Option<u64>, at: Timestamp) -> Stored {
     let system = sys::disk_use(path).unwrap_or_default();
     let mounted = device.is_some_and(|device| path.metadata().is_ok_and(|m| m.dev() != device));
-    if mounted {
-        let used = system.capacity.saturating_sub(system.available);
-        return Stored {
-            at,
-            system,
-            used,
-            inodes: system.inodes.saturating_sub(system.inodes_free),
-        };
-    }
-    let FileUsage { bytes, inodes } = disk_usage(path);
+    let FileUsage { bytes, inodes } = if mounted {
+        let bytes = system.capacity.saturating_sub(system.available);
+        FileUsage { bytes, inodes: system.inodes.saturating_sub(system.inodes_free) }
+    } else {
+        disk_usage(path)
+    };
     Stored { at, system, used: bytes, inodes }
 }
 
@@ -338,7 +324,7 @@ pub(crate) fn text(all: &All) -> String {
     let mut out = Exposition::default();
     let volumes = all.values().flat_map(|pod| &pod.volumes);
     let claims: BTreeMap<_, _> =
-        volumes.filter_map(|v| Some((v.claim.as_ref()?, &v.stored))).collect();
+        volumes.filter_map(|v| Some((v.info.claim.as_ref()?, &v.stored))).collect();
     for ((namespace, name), stored) in claims {
         let labels = Labels::of(&[("namespace", namespace), ("persistentvolumeclaim", name)]);
         for (metric, help, of) in METRICS {
@@ -380,11 +366,11 @@ mod tests {
             logs: vec![("app".to_owned(), dir.path().join("no-logs"))],
         };
         let mut pod = places.measure(Timestamp::UNIX_EPOCH);
-        pod.volumes.sort_by(|a, b| a.name.cmp(&b.name));
+        pod.volumes.sort_by(|a, b| a.info.name.cmp(&b.info.name));
         let [scratch, store] = &pod.volumes[..] else { panic!("{:?}", pod.volumes) };
         assert!(scratch.stored.used >= 100_000 && scratch.stored.inodes == 1, "{scratch:?}");
-        assert!(scratch.ephemeral && scratch.stored.system.capacity > 0);
-        assert_eq!((store.name.as_str(), &store.claim), ("store", &Some(claim)));
+        assert!(scratch.info.ephemeral && scratch.stored.system.capacity > 0);
+        assert_eq!((store.info.name.as_str(), &store.info.claim), ("store", &Some(claim)));
         assert_eq!(pod.logs["app"].used, 0);
         let text = text(&All::from([("u".to_owned(), pod)]));
         let line = "kubelet_volume_stats_inodes_used{namespace=\"default\",persistentvolumeclaim=\"data\"} 1";
@@ -400,18 +386,18 @@ mod tests {
         let record = r#"{"driverName":"disks","volumeHandle":"h","specVolID":"pv-1"}"#;
         fs::write(held.join("vol_data.json"), record).unwrap();
         let claim = Some(("default".to_owned(), "data".to_owned()));
-        let named = volume("store", claim.clone(), false);
+        let info = volume("store", claim, false);
         let places = PodPaths {
             root: root.to_owned(),
             uid: "u".to_owned(),
             directory: root.join("pods/u"),
-            volumes: BTreeMap::from([("pv-1".to_owned(), named)]),
+            volumes: BTreeMap::from([("pv-1".to_owned(), info.clone())]),
             logs: Vec::new(),
         };
         let look = || All::from([("u".to_owned(), places.measure(Timestamp::UNIX_EPOCH))]);
         let stored = Stored { used: 60, ..Stored::default() };
-        let volume = StoredVolume { name: "store".to_owned(), claim, ephemeral: false, stored };
-        let before = StoredPod { volumes: vec![volume], ..StoredPod::default() };
+        let before =
+            StoredPod { volumes: vec![StoredVolume { info, stored }], ..StoredPod::default() };
         for (before, used) in [(All::new(), vec![]), ([("u".to_owned(), before)].into(), vec![60])]
         {
             let mut all = look();

@@ -257,17 +257,14 @@ fn pod_with_disks(
         }
         containers.push(entry);
     }
-    stored
-        .volumes
-        .iter()
-        .filter(|volume| volume.ephemeral)
-        .for_each(|volume| count(&volume.stored));
+    let ephemerals = stored.volumes.iter().filter(|volume| volume.info.ephemeral);
+    ephemerals.for_each(|volume| count(&volume.stored));
     let own = stored.files;
     count(&Stored { used: own.bytes, inodes: own.inodes, ..Stored::default() });
     let volumes = stored.volumes.iter().map(|volume| {
         let mut entry = files(&volume.stored);
-        entry.insert("name".to_owned(), json!(volume.name));
-        if let Some((namespace, name)) = &volume.claim {
+        entry.insert("name".to_owned(), json!(volume.info.name));
+        if let Some((namespace, name)) = &volume.info.claim {
             entry.insert("pvcRef".to_owned(), json!({ "name": name, "namespace": namespace }));
         }
         Value::Object(entry)

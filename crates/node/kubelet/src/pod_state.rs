@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -55,14 +55,24 @@ pub(crate) enum Stop {
 #[derive(Default)]
 pub(crate) struct Shared {
     pub(crate) wake: Notify,
-    pub(crate) status: Mutex<Option<PodStatus>>,
-    pub(crate) observed: Mutex<Observed>,
+    status: Mutex<Option<PodStatus>>,
+    observed: Mutex<Observed>,
     /// `true` if the Pod has ended, and its volumes, its cgroup and its allocations are released.
     pub(crate) torn_down: watch::Sender<bool>,
     stale: AtomicBool,
 }
 
 impl Shared {
+    /// Returns the last computed status, locked.
+    pub(crate) fn status(&self) -> MutexGuard<'_, Option<PodStatus>> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the last observed state, locked.
+    pub(crate) fn observed(&self) -> MutexGuard<'_, Observed> {
+        self.observed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn take_stale(&self) -> bool {
         self.stale.swap(false, Ordering::Relaxed)
     }

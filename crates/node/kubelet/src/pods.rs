@@ -10,7 +10,7 @@ use std::{
 use cri::RuntimePod;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use pod_core::{
-    Ending, KnownPod, Observed, PodRegistry, RunningContainer,
+    Ending, KnownPod, PodRegistry, RunningContainer,
     admit::{NodeView, Refusal, admit},
     namespaced_name,
     resize::{self, Pending},
@@ -288,14 +288,14 @@ impl PodRegistry for Pods {
             let pod = &handle.desired.borrow().pod;
             namespaced_name(pod) == full_name && has_uid(id, pod)
         })?;
-        Some(KnownPod { pod: handle.pod(), observed: handle.observed().clone() })
+        Some(KnownPod { pod: handle.pod(), observed: handle.shared.observed().clone() })
     }
 
     fn running(&self) -> Vec<RunningContainer> {
         let state = self.lock();
         let mut running = Vec::new();
         for (uid, handle) in &state.workers {
-            running.extend(handle.observed().running().map(|container| RunningContainer {
+            running.extend(handle.shared.observed().running().map(|container| RunningContainer {
                 uid: uid.clone(),
                 name: container.name.clone(),
                 id: container.id.clone(),
@@ -341,20 +341,16 @@ impl Handle {
         self.desired.borrow().pod.clone()
     }
 
-    fn observed(&self) -> MutexGuard<'_, Observed> {
-        self.shared.observed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Reports whether the Pod has ended and holds no resources of the node any more.
     fn is_over(&self) -> bool {
-        let status = self.shared.status.lock().unwrap_or_else(PoisonError::into_inner);
+        let status = self.shared.status();
         let phase = status.as_ref().and_then(|s| s.phase.as_deref());
         matches!(phase, Some("Succeeded" | "Failed"))
     }
 
     fn pod(&self) -> Pod {
         let mut pod = (*self.desired.borrow().pod).clone();
-        if let Some(status) = &*self.shared.status.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(status) = &*self.shared.status() {
             pod.status = Some(status.clone());
         }
         pod

@@ -160,10 +160,7 @@ pub(crate) fn record_back_offs(ctx: &Context, pod: &Pod, before: &PodStatus, now
         let name = &container.name;
         match waits.as_deref() {
             Some("CrashLoopBackOff") => {
-                let text = |t: &Option<String>| t.clone().unwrap_or_default();
-                let meta = &pod.metadata;
-                let of =
-                    format!("{}_{}({})", text(&meta.name), text(&meta.namespace), text(&meta.uid));
+                let of = pod_core::log_name(pod);
                 let message = format!("Back-off restarting failed container {name} in pod {of}");
                 ctx.events.of_container(pod, name, "Warning", "BackOff", message);
             }

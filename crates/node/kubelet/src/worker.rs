@@ -6,7 +6,7 @@ mod finish;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -79,7 +79,7 @@ impl Worker {
     ) -> Self {
         let pod = desired.borrow().pod.clone();
         // A worker that panicked may have set a newer status than the API server has.
-        let last_status = shared.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let last_status = shared.status().clone();
         let status = last_status.or_else(|| pod.status.clone());
         let ending = match &refusal {
             Some(refusal) => Some(refusal_ending(refusal)),
@@ -136,8 +136,7 @@ impl Worker {
                     continue;
                 }
             }
-            *self.shared.observed.lock().unwrap_or_else(PoisonError::into_inner) =
-                self.observed.clone();
+            *self.shared.observed() = self.observed.clone();
             if let Some((ending, _)) = desired.end.as_ref().filter(|_| self.ending.is_none()) {
                 self.ending = Some(ending.clone());
             }
@@ -293,12 +292,7 @@ impl Worker {
     }
 
     async fn refresh_volumes(&mut self, pod: &Arc<Pod>) {
-        let host_network = pod.spec.as_ref().and_then(|s| s.host_network) == Some(true);
-        let ips = match self.observed.ready_sandbox() {
-            Some(_) if host_network => self.ctx.settings.node_ips.clone(),
-            Some(sandbox) => sandbox.ips.clone(),
-            None => Vec::new(),
-        };
+        let ips = pod_core::pod_ips(pod, &self.observed, &self.ctx.settings.node_ips);
         self.ctx.objects.follow(&self.uid, self.shared.clone(), Some(pod));
         let node = || capacity::node_facts(&self.ctx, &ips);
         let mut stop = self.desired.clone();
@@ -413,13 +407,8 @@ impl Worker {
         if !self.ctx.claims.has_all(pod)
             && let Err(error) = self.prepare_claims(pod).await
         {
-            let reason = "CreateContainerConfigError";
-            return self.memory.record_start_failure(
-                name,
-                reason,
-                error.to_string(),
-                self.ctx.now(),
-            );
+            let (reason, message) = ("CreateContainerConfigError", error.to_string());
+            return self.memory.record_start_failure(name, reason, message, self.ctx.now());
         }
         let start = steps::Start {
             ctx: &self.ctx,
@@ -432,9 +421,7 @@ impl Worker {
         };
         let started = Box::pin(start.run()).await;
         // A failed image pull does not count as a restart; it has a back-off of its own.
-        if let Some(exited) =
-            exited.filter(|_| started.as_ref().map_or_else(|e| !e.of_image, |()| true))
-        {
+        if let Some(exited) = exited.filter(|_| !started.as_ref().is_err_and(|e| e.of_image)) {
             self.memory.record_restart(name, exited, self.ctx.now());
         }
         match started {
@@ -498,8 +485,7 @@ impl Worker {
         let previous = self.report.previous(&self.ctx, pod);
         if let Some(ending) = self.ending.as_ref().filter(|_| self.refused) {
             let status = pod_core::refused_status(pod, ending, self.ctx.now());
-            *self.shared.status.lock().unwrap_or_else(PoisonError::into_inner) =
-                Some(status.clone());
+            *self.shared.status() = Some(status.clone());
             return self.report.send(&self.ctx, pod, status).await;
         }
         let mut status = pod_core::status(&StatusInputs {
@@ -519,7 +505,7 @@ impl Worker {
         self.ctx.devices.describe(&self.uid, &mut status);
         self.ctx.claims.describe(pod, &mut status);
         report::record_back_offs(&self.ctx, pod, &previous, &status);
-        *self.shared.status.lock().unwrap_or_else(PoisonError::into_inner) = Some(status.clone());
+        *self.shared.status() = Some(status.clone());
         self.report.send(&self.ctx, pod, status).await
     }
 }

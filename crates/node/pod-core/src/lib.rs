@@ -50,9 +50,10 @@ pub use probe::{Health, Verdicts};
 pub use qos::{QosClass, qos_class};
 pub use registry::{KnownPod, PodRegistry, RunningContainer};
 pub use spec::{
-    Member, Role, Verdict, container_hash, is_static, members, namespaced_name, should_restart,
+    Member, Role, Verdict, container_hash, is_static, log_name, members, namespaced_name,
+    should_restart,
 };
-pub use status::{StatusInputs, is_kubelets, refused_status, status};
+pub use status::{StatusInputs, is_kubelets, pod_ips, refused_status, status};
 pub use stop::{grace_period, stop_stages};
 pub use time::{Timestamp, after, from_nanos, go_duration, timestamp};
 

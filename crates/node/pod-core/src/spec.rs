@@ -130,6 +130,14 @@ pub fn is_static(pod: &Pod) -> bool {
         .is_some_and(|source| source != "api")
 }
 
+/// Returns `name_namespace(uid)`, as in messages about containers.
+pub fn log_name(pod: &Pod) -> String {
+    let meta = &pod.metadata;
+    let namespace = meta.namespace.as_deref().unwrap_or("default");
+    let (name, uid) = (meta.name.as_deref(), meta.uid.as_deref());
+    format!("{}_{namespace}({})", name.unwrap_or_default(), uid.unwrap_or_default())
+}
+
 /// Returns `namespace/name`, as in logs and Events.
 pub fn namespaced_name(pod: &Pod) -> String {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");

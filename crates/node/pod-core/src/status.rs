@@ -18,7 +18,7 @@ use crate::{
     probe::Verdicts,
     qos::qos_class,
     resize::{self, Pending},
-    spec::{Member, Role, Verdict, members, namespaced_name, should_restart},
+    spec::{Member, Role, Verdict, log_name, members, should_restart},
     time::{Timestamp, go_duration},
 };
 
@@ -51,8 +51,6 @@ pub struct StatusInputs<'a> {
     pub resize_error: Option<&'a str>,
 }
 
-const NO_IP: &[String] = &[];
-
 /// Computes the status to report for a Pod.
 pub fn status(inputs: &StatusInputs<'_>) -> PodStatus {
     let previous = inputs.previous;
@@ -76,26 +74,15 @@ pub fn status(inputs: &StatusInputs<'_>) -> PodStatus {
         }
         _ => computed,
     };
-    let old_phase = previous.phase.as_deref();
-    let phase = if matches!(old_phase, Some("Succeeded" | "Failed")) {
-        old_phase.unwrap_or_default()
-    } else {
-        phase.as_str()
+    let phase = match previous.phase.as_deref() {
+        Some(last @ ("Succeeded" | "Failed")) => last,
+        _ => phase.as_str(),
     };
-    let host_network = inputs.pod.spec.as_ref().and_then(|s| s.host_network) == Some(true);
-    let has_sandbox = inputs.observed.ready_sandbox().is_some();
-    let ips: Vec<String> = if host_network && has_sandbox {
-        inputs.host_ips.to_vec()
-    } else {
-        inputs.observed.ready_sandbox().map_or(NO_IP, |s| &s.ips).to_vec()
-    };
-    let old_ips = || previous.pod_ips.iter().flatten().map(|ip| ip.ip.clone()).collect();
+    let mut ips = pod_ips(inputs.pod, inputs.observed, inputs.host_ips);
     // A Pod without a sandbox keeps its last address while it is being stopped.
-    let ips: Vec<String> = if ips.is_empty() && (inputs.stopping || inputs.ending.is_some()) {
-        old_ips()
-    } else {
-        ips
-    };
+    if ips.is_empty() && (inputs.stopping || inputs.ending.is_some()) {
+        ips = previous.pod_ips.iter().flatten().map(|ip| ip.ip.clone()).collect();
+    }
     let conditions = conditions(inputs, phase, &init, &apps, initialised);
     PodStatus {
         phase: Some(phase.to_owned()),
@@ -119,6 +106,16 @@ pub fn status(inputs: &StatusInputs<'_>) -> PodStatus {
         resize: previous.resize.clone(),
         resource_claim_statuses: previous.resource_claim_statuses.clone(),
         ..PodStatus::default()
+    }
+}
+
+/// Returns the addresses of a Pod with a ready sandbox: its own, or those of the node in the node's network.
+pub fn pod_ips(pod: &Pod, observed: &Observed, host_ips: &[String]) -> Vec<String> {
+    let host_network = pod.spec.as_ref().and_then(|s| s.host_network) == Some(true);
+    match observed.ready_sandbox() {
+        Some(_) if host_network => host_ips.to_vec(),
+        Some(sandbox) => sandbox.ips.clone(),
+        None => Vec::new(),
     }
 }
 
@@ -195,16 +192,11 @@ fn container_status(
             let ended = terminated_state(inputs, newest);
             ready = member.role == Role::Init && *code == 0;
             match waiting_to_restart(inputs, member, *code, *finished) {
-                Some(waiting) => {
-                    state.waiting = Some(waiting);
-                    last_state = ended;
-                }
+                Some(waiting) => (state, last_state) = (waiting, ended),
                 None => state = ended.unwrap_or_default(),
             }
         }
-        Run::Created | Run::Unknown => {
-            state.waiting = Some(waiting_state(inputs, member, initialised))
-        }
+        Run::Created | Run::Unknown => state = waiting_state(inputs, member, initialised),
     }
     ContainerStatus {
         name: name.clone(),
@@ -273,20 +265,14 @@ fn without_instance(
             if status.state.as_ref().is_some_and(|s| s.terminated.is_some()) {
                 status.last_state = status.state.take();
             }
-            status.state = Some(ContainerState {
-                waiting: Some(waiting_state(inputs, member, initialised)),
-                ..ContainerState::default()
-            });
+            status.state = Some(waiting_state(inputs, member, initialised));
         }
         return status;
     }
     ContainerStatus {
         name: member.container.name.clone(),
         image: member.container.image.clone().unwrap_or_default(),
-        state: Some(ContainerState {
-            waiting: Some(waiting_state(inputs, member, initialised)),
-            ..ContainerState::default()
-        }),
+        state: Some(waiting_state(inputs, member, initialised)),
         started: Some(false),
         ..ContainerStatus::default()
     }
@@ -350,34 +336,32 @@ fn waiting_to_restart(
     member: &Member<'_>,
     code: i32,
     finished: Timestamp,
-) -> Option<ContainerStateWaiting> {
+) -> Option<ContainerState> {
     let over = inputs.stopping || inputs.ending.is_some();
     if over || should_restart(inputs.pod, member, code) != Verdict::Restart {
         return None;
     }
     let name = &member.container.name;
     if let Some((reason, message)) = inputs.memory.waiting_reason(name) {
-        return Some(ContainerStateWaiting { reason: Some(reason), message: Some(message) });
+        return Some(waiting(reason, Some(message)));
     }
     inputs.memory.restart_wait(name, finished, inputs.now)?;
-    let uid = inputs.pod.metadata.uid.as_deref().unwrap_or_default();
-    let pod = namespaced_name(inputs.pod).replacen('/', "_", 1);
-    let pod =
-        pod.split_once('_').map_or(pod.clone(), |(namespace, name)| format!("{name}_{namespace}"));
-    Some(ContainerStateWaiting {
-        reason: Some("CrashLoopBackOff".to_owned()),
-        message: Some(format!(
-            "back-off {} restarting failed container={name} pod={pod}({uid})",
-            go_duration(inputs.memory.restart_delay(name))
-        )),
-    })
+    let delay = go_duration(inputs.memory.restart_delay(name));
+    let pod = log_name(inputs.pod);
+    let message = format!("back-off {delay} restarting failed container={name} pod={pod}");
+    Some(waiting("CrashLoopBackOff".to_owned(), Some(message)))
+}
+
+fn waiting(reason: String, message: Option<String>) -> ContainerState {
+    let waiting = Some(ContainerStateWaiting { reason: Some(reason), message });
+    ContainerState { waiting, ..ContainerState::default() }
 }
 
 fn waiting_state(
     inputs: &StatusInputs<'_>,
     member: &Member<'_>,
     initialised: bool,
-) -> ContainerStateWaiting {
+) -> ContainerState {
     if let Some((reason, message)) = inputs.memory.waiting_reason(&member.container.name) {
         let message = if reason == "ImagePullBackOff" {
             let image = member.container.image.as_deref().unwrap_or_default();
@@ -385,7 +369,7 @@ fn waiting_state(
         } else {
             message
         };
-        return ContainerStateWaiting { reason: Some(reason), message: Some(message) };
+        return waiting(reason, Some(message));
     }
     let has_init = inputs
         .pod
@@ -397,7 +381,7 @@ fn waiting_state(
     } else {
         "ContainerCreating"
     };
-    ContainerStateWaiting { reason: Some(reason.to_owned()), message: None }
+    waiting(reason.to_owned(), None)
 }
 
 /// Returns the kubelet's conditions, followed by those of other writers.
@@ -415,10 +399,7 @@ fn conditions(
         _ => containers_ready.clone(),
     };
     let mut own = vec![
-        (
-            "PodReadyToStartContainers",
-            ConditionState { status: sandbox, reason: None, message: None },
-        ),
+        ("PodReadyToStartContainers", ConditionState { status: sandbox, ..ConditionState::yes() }),
         ("Initialized", initialized(inputs.pod, phase, init, initialised)),
         ("Ready", ready),
         ("ContainersReady", containers_ready),

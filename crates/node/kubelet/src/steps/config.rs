@@ -196,7 +196,7 @@ async fn environment(
     }
     let links = pod.spec.as_ref().and_then(|s| s.enable_service_links).unwrap_or(true);
     let services = ctx.objects.service_variables(&namespace, links, !pod_core::is_static(pod))?;
-    let pod_ips = pod_ips(ctx, request);
+    let pod_ips = pod_core::pod_ips(pod, request.observed, &ctx.settings.node_ips);
     let node = capacity::node_facts(ctx, &pod_ips);
     let sources = env::Sources {
         pod,
@@ -239,13 +239,6 @@ fn env_file(volume: &Path, path: &str) -> Result<Option<String>, ConfigError> {
         return Err(ConfigError::EnvFile { path: path.to_owned(), message });
     }
     Ok(Some(text))
-}
-
-fn pod_ips(ctx: &Context, request: &Request<'_>) -> Vec<String> {
-    if request.pod.spec.as_ref().and_then(|s| s.host_network) == Some(true) {
-        return ctx.settings.node_ips.clone();
-    }
-    request.observed.ready_sandbox().map(|s| s.ips.clone()).unwrap_or_default()
 }
 
 pub(super) fn limits(
@@ -405,7 +398,7 @@ fn hosts_file(ctx: &Context, request: &Request<'_>) -> Result<PathBuf, ConfigErr
     let path = paths::hosts_file(&dir);
     let host_network = pod.spec.as_ref().and_then(|s| s.host_network) == Some(true);
     let of_host = host_network.then(|| std::fs::read_to_string("/etc/hosts").unwrap_or_default());
-    let ips = pod_ips(ctx, request);
+    let ips = pod_core::pod_ips(pod, request.observed, &ctx.settings.node_ips);
     let text = hosts::file(pod, &ips, &ctx.settings.cluster_domain, of_host.as_deref());
     write(&path, &text, 0o644)?;
     Ok(path)

@@ -48,15 +48,8 @@ pub(super) async fn run(
     hook: &LifecycleHandler,
 ) -> Result<(), HookError> {
     let failed = |kind, action: String, source| {
-        let meta = &pod.metadata;
-        let text = |t: &Option<String>| t.clone().unwrap_or_default();
-        HookError::Failed {
-            kind,
-            action,
-            container: container.name.clone(),
-            pod: format!("{}_{}({})", text(&meta.name), text(&meta.namespace), text(&meta.uid)),
-            source: Box::new(source),
-        }
+        let (container, pod) = (container.name.clone(), pod_core::log_name(pod));
+        HookError::Failed { kind, action, container, pod, source: Box::new(source) }
     };
     if let Some(exec) = &hook.exec {
         let command = exec.command.clone().unwrap_or_default();
