@@ -94,7 +94,7 @@ pub(crate) fn start(context: Context) {
     let quotas = context.watch::<Quota>(Resource::RESOURCE_QUOTAS);
     // Admission charges the status before the objects can be counted: such a change needs no count.
     quotas.on_key_if(&queue, |change| {
-        !change.old.zip(change.new).is_some_and(|(old, new)| old.spec.hard == new.spec.hard)
+        change.old.zip(change.new).is_none_or(|(old, new)| old.spec.hard != new.spec.hard)
     });
     let (add, all_quotas) = (queue.clone(), quotas.clone());
     context.watch::<Pod>(Resource::PODS).on(move |change| {
