@@ -199,7 +199,7 @@ impl ControlPlane {
         }
         for name in ["controller-manager", "scheduler", "super-admin"] {
             let path = self.directory.join(format!("etc/kubernetes/{name}.conf"));
-            write(&path, &read(&path)?.replace(ADVERTISED, "127.0.0.1"))?;
+            write(&path, read(&path)?.replace(ADVERTISED, "127.0.0.1"))?;
         }
         Ok(())
     }

@@ -156,7 +156,7 @@ pub enum Error {
         "machines {machines} still run, because the cluster's API does not answer and they cannot be drained: \
          {source}; run kops update cluster --yes again once it answers"
     )]
-    Shrink { machines: String, source: kops_local::Error },
+    Shrink { machines: String, source: Box<kops_local::Error> },
     #[error("machine {machine:?} did not end within {seconds} s; see {log}")]
     NotEnded { machine: String, seconds: u64, log: String },
     #[error("{file}: the plan is out of date: {difference}; make a new one with --plan-out")]

@@ -70,9 +70,10 @@ pub(crate) fn create(registry: &Registry, command: &CreateSecret, name: &str) ->
 fn check_content(secret: &KnownSecret, file: &str, data: &[u8]) -> Result<(), Error> {
     let wrong = |syntax| Error::SecretSyntax { syntax, file: file.to_owned() };
     let syntax = if secret.is_json { "JSON" } else { "YAML" };
-    let tree = match secret.is_json {
-        true => serde_json::from_slice::<Value>(data).map_err(|_| wrong(syntax))?,
-        false => parse_yaml(file, data).map_err(|_| wrong(syntax))?,
+    let tree = if secret.is_json {
+        serde_json::from_slice::<Value>(data).map_err(|_| wrong(syntax))?
+    } else {
+        parse_yaml(file, data).map_err(|_| wrong(syntax))?
     };
     if tree.is_object() { Ok(()) } else { Err(wrong(syntax)) }
 }

@@ -32,8 +32,18 @@ fn accepts_suitable_host() {
     assert!(Machine { free: None, ..good() }.problems().is_empty());
 }
 
+/// Asserts that a machine has one problem, which names the failed check, the cause and the cure.
+#[track_caller]
+fn assert_problem(machine: &Machine, check: &str, cause: &str, cure: &str) {
+    let problems = machine.problems();
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    let text = problems[0].to_string();
+    assert!(text.starts_with(&format!("[{check}] ")), "{text}");
+    assert!(text.contains(cause) && text.contains(cure), "{text}");
+}
+
 #[test]
-fn reports_each_problem_with_cause_and_cure() {
+fn reports_each_problem_of_programs_with_cause_and_cure() {
     let old = "containerd github.com/containerd/containerd v1.5.9 abc".to_owned();
     for (machine, check, cause, cure) in [
         (
@@ -78,6 +88,14 @@ fn reports_each_problem_with_cause_and_cure() {
             "nft not found in PATH",
             "nftables",
         ),
+    ] {
+        assert_problem(&machine, check, cause, cure);
+    }
+}
+
+#[test]
+fn reports_each_problem_of_the_system_with_cause_and_cure() {
+    for (machine, check, cause, cure) in [
         (
             Machine {
                 ports_in_use: vec![(6443, "the API server", "Address already in use".to_owned())],
@@ -119,11 +137,7 @@ fn reports_each_problem_with_cause_and_cure() {
             "--service-cidr",
         ),
     ] {
-        let problems = machine.problems();
-        assert_eq!(problems.len(), 1, "{problems:?}");
-        let told = problems[0].to_string();
-        assert!(told.starts_with(&format!("[{check}] ")), "{told}");
-        assert!(told.contains(cause) && told.contains(cure), "{told}");
+        assert_problem(&machine, check, cause, cure);
     }
 }
 

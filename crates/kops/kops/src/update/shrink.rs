@@ -38,7 +38,7 @@ impl<'a> Shrink<'a> {
 
     fn unreachable(&self) -> impl Fn(kops_local::Error) -> Error + use<> {
         let machines = self.ending.join(", ");
-        move |source| Error::Shrink { machines: machines.clone(), source }
+        move |source| Error::Shrink { machines: machines.clone(), source: Box::new(source) }
     }
 
     /// Ends the machines one after another, and writes the wanted state.

@@ -6,7 +6,7 @@ use api_meta::{ErrorList, FieldError, aggregate};
 #[derive(Debug, thiserror::Error)]
 pub enum AuthenticationError {
     #[error("failed to load authentication configuration from file {path:?}: {source}")]
-    File { path: String, source: FileError },
+    File { path: String, source: Box<FileError> },
     #[error("invalid authentication configuration: {}", aggregate(.0))]
     Invalid(ErrorList),
     #[error("oidc: unsupported signing alg: {0:?}")]

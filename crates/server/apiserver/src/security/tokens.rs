@@ -169,6 +169,7 @@ pub(super) fn configured(config: &Config) -> Result<IssuerConfig, SecurityError>
             let text = text("authentication configuration", &path)?;
             let read = parse(&text).map_err(|source| {
                 let path = path.display().to_string();
+                let source = Box::new(source);
                 AuthenticationError::File { path, source }
             })?;
             let server = hash(&config.identity());
