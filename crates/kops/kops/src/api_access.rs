@@ -1,6 +1,9 @@
 //! The access of commands to a cluster's API.
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use api_config::{Kubeconfig, kubeconfig};
 use client::Client;
@@ -8,12 +11,12 @@ use kops_api::Object;
 use kops_local::{USER_AGENT, administrator, issue_kubeconfig};
 use kops_store::Registry;
 
-use crate::{api_flags::ApiFlags, environment::CommandEnvironment, error::Error};
+use crate::{environment::CommandEnvironment, error::Error, flags::Connection};
 
 /// The lifetime of the certificate for a command that only reads.
 pub(crate) const READ_PERIOD: Duration = Duration::from_secs(3600);
 
-impl ApiFlags {
+impl Connection {
     /// Returns the access of a new administrator to the chosen server.
     fn administrator(
         &self,
@@ -24,7 +27,7 @@ impl ApiFlags {
     ) -> Result<Kubeconfig, Error> {
         let mut own = issue_kubeconfig(registry, cluster, administrator(), period, context.now)?;
         if self.use_kubeconfig {
-            let file = Kubeconfig::load(&kubeconfig_path(context))?;
+            let file = Kubeconfig::load(&kubeconfig_path(context.environment))?;
             let server = file.context(cluster)?.cluster.clone();
             own.clusters.iter_mut().for_each(|named| named.cluster = server.clone());
         }
@@ -57,19 +60,25 @@ impl ApiFlags {
             None => self.administrator(registry, name, period, context)?,
         };
         if let Some(server) = &self.api_server {
-            access
-                .clusters
-                .iter_mut()
-                .for_each(|named| server.clone_into(&mut named.cluster.server));
+            for named in &mut access.clusters {
+                server.clone_into(&mut named.cluster.server);
+                // The certificate may not contain the host of the URL.
+                named.cluster.tls_server_name = internal_name(name);
+            }
         }
         Ok(Client::from_kubeconfig(&access, USER_AGENT).map_err(kops_local::Error::from)?)
     }
 }
 
+/// Returns the name that certificates of a cluster's API servers contain.
+pub(crate) fn internal_name(cluster: &str) -> String {
+    format!("api.internal.{cluster}")
+}
+
 /// Returns the kubeconfig that kubectl would change.
-pub(crate) fn kubeconfig_path(context: &CommandEnvironment<'_>) -> std::path::PathBuf {
-    let home = (context.environment)("HOME").unwrap_or_else(|| "/root".to_owned());
-    let named = (context.environment)("KUBECONFIG");
+pub(crate) fn kubeconfig_path(environment: &dyn Fn(&str) -> Option<String>) -> PathBuf {
+    let home = environment("HOME").unwrap_or_else(|| "/root".to_owned());
+    let named = environment("KUBECONFIG");
     kubeconfig::file_to_change(named.as_deref(), Path::new(&home))
 }
 
@@ -86,7 +95,7 @@ mod tests {
             Registry::open(&format!("file://{}", dir.path().display()), &|_| None).unwrap();
         let path = dir.path().join("config");
         let cluster = Object::new(Kind::Cluster, "a.local");
-        let refusal = |flags: &ApiFlags, file: Option<&Path>| {
+        let refusal = |flags: &Connection, file: Option<&Path>| {
             let environment = |_: &str| Some(path.display().to_string());
             let now = std::time::SystemTime::UNIX_EPOCH;
             let mut out = Vec::new();
@@ -95,11 +104,11 @@ mod tests {
             opened.err().map(|error| error.to_string()).unwrap_or_default()
         };
         let plain =
-            ApiFlags { api_server: Some("http://192.0.2.1".to_owned()), ..ApiFlags::default() };
+            Connection { api_server: Some("http://192.0.2.1".to_owned()), ..Connection::default() };
         assert!(
             refusal(&plain, None).contains("--api-server is not a URL that starts with https://")
         );
-        let flags = ApiFlags::default();
+        let flags = Connection::default();
         assert!(refusal(&flags, Some(&path)).contains("config"));
         for (text, reason) in [("{}", "a.local"), ("[", "config"), ("contexts: 5", "config")] {
             std::fs::write(&path, text).unwrap();

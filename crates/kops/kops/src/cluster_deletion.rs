@@ -141,7 +141,7 @@ fn remove_context(
     authority: &str,
     context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
-    let path = kubeconfig_path(context);
+    let path = kubeconfig_path(context.environment);
     if authority.is_empty() || !path.exists() {
         return Ok(());
     }

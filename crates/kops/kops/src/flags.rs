@@ -25,7 +25,6 @@ pub(crate) use self::{
     toolbox::{AddonsCommand, DumpFlags, SelectorFlags, TemplateFlags, Toolbox},
     upgrade::{ReconcileCluster, ReconcileCommand, UpgradeCluster, UpgradeCommand},
 };
-use crate::api_flags::ApiFlags;
 
 /// kOps' commands: clusters in a state store, and their machines on this host (cloud local) or on AWS
 #[derive(clap::Args, Debug)]
@@ -249,7 +248,7 @@ pub struct RollCluster {
     #[arg(long, num_args = 0..=1, require_equals = true, default_value = "18h", default_missing_value = "18h")]
     pub(crate) admin: api_config::GoDuration,
     #[command(flatten)]
-    pub(crate) api: ApiFlags,
+    pub(crate) api: Connection,
 }
 
 impl Default for RollCluster {
@@ -288,7 +287,7 @@ pub struct ValidateCluster {
     #[arg(long)]
     pub(crate) kubeconfig: Option<std::path::PathBuf>,
     #[command(flatten)]
-    pub(crate) api: ApiFlags,
+    pub(crate) api: Connection,
     #[arg(short, long, default_value = "table", value_parser = ["table", "yaml", "json"])]
     pub(crate) output: String,
 }

@@ -10,7 +10,7 @@ use kops_store::Registry;
 use serde_json::{Value, json};
 
 use crate::{
-    connect::open_client, environment::CommandEnvironment, error::Error, flags::Connection, get,
+    api_access::READ_PERIOD, environment::CommandEnvironment, error::Error, flags::Connection, get,
     table,
 };
 
@@ -41,7 +41,7 @@ pub(crate) async fn run(
     let fleet = fleet(registry, name);
     let spec = fleet.spec()?.unwrap_or_default();
     // Show the machines even without an API server.
-    let nodes = match open_client(registry, &cluster, wanted.connection, context) {
+    let nodes = match wanted.connection.open(registry, &cluster, None, READ_PERIOD, context) {
         Ok(client) => {
             client.list::<Value>(&Resource::NODES, "", &ListOptions::default()).await.ok()
         }

@@ -21,7 +21,7 @@ use pki::{Cert, Key, KeyAlgorithm, LeafSpec, Usage, Validity};
 use serde_json::json;
 
 use crate::{
-    connect::{default_kubeconfig, internal_name},
+    api_access::{internal_name, kubeconfig_path},
     environment::CommandEnvironment,
     error::Error,
     flags::{ExportKubeconfig, KubectlAuth},
@@ -93,7 +93,7 @@ fn export_cluster(
     let name = cluster.name();
     let path = match access.path {
         Some(path) => path.to_owned(),
-        None => default_kubeconfig(context.environment),
+        None => kubeconfig_path(context.environment),
     };
     if let Some(user) = access.user {
         let file = if path.exists() { Kubeconfig::load(&path)? } else { Kubeconfig::default() };

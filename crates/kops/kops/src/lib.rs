@@ -12,13 +12,11 @@
 //! - Private keys are in the store and on control planes only.
 
 mod api_access;
-mod api_flags;
 mod assets;
 mod aws;
 mod change;
 mod cluster_deletion;
 mod completion;
-mod connect;
 mod create;
 mod delete_file;
 mod difference;

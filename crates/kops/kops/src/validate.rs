@@ -12,8 +12,11 @@ use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    api_access::READ_PERIOD, api_flags::ApiFlags, environment::CommandEnvironment, error::Error,
-    flags::ValidateCluster, get, table,
+    api_access::READ_PERIOD,
+    environment::CommandEnvironment,
+    error::Error,
+    flags::{Connection, ValidateCluster},
+    get, table,
 };
 
 /// The pause between two validations after an update.
@@ -56,7 +59,7 @@ impl ValidateCluster {
             count: 1,
             interval: api_config::GoDuration::from_secs(UPDATE_INTERVAL_SECONDS),
             kubeconfig: None,
-            api: ApiFlags::default(),
+            api: Connection::default(),
             output: "table".to_owned(),
         }
     }

@@ -1,12 +1,12 @@
-//! The flags that select the API server of a cluster.
+//! The flags of commands that use a cluster's API.
 
-/// The API server that a command asks.
+/// The flags that choose the server of a cluster's API.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct Connection {
-    /// The API server to use, instead of the one of the cluster's configuration
+    /// The URL of the API server [default: the cluster's own]
     #[arg(long, value_name = "URL")]
     pub(crate) api_server: Option<String>,
-    /// Use the server and the credentials of the cluster's context in the kubeconfig
-    #[arg(long)]
+    /// Use the server of the cluster's context in the kubeconfig
+    #[arg(long, conflicts_with = "api_server")]
     pub(crate) use_kubeconfig: bool,
 }

@@ -11,7 +11,7 @@ use kops_store::Registry;
 
 use super::Roll;
 use crate::{
-    connect::open_client,
+    api_access::READ_PERIOD,
     environment::CommandEnvironment,
     error::Error,
     flags::{DeleteInstance, RollCluster},
@@ -36,7 +36,7 @@ pub(crate) async fn run(
     let client = if command.cloudonly {
         None
     } else {
-        Some(open_client(registry, &cluster, &command.connection, context)?)
+        Some(command.connection.open(registry, &cluster, None, READ_PERIOD, context)?)
     };
     let flags = RollCluster {
         yes: command.yes,
