@@ -25,6 +25,8 @@ const MARK: &str = ".windlass-instances";
 const ROOT_MODE: u32 = 0o750;
 /// The bytes at the end of a log in which the last line is searched.
 const LOG_TAIL: u64 = 8 << 10;
+/// The largest file that is read from a machine's disk, in bytes.
+const LARGEST_FILE: u64 = 4 << 20;
 /// The longest line of a log that is shown, in characters.
 const LONGEST_LINE: usize = 400;
 
@@ -304,6 +306,15 @@ impl Fleet {
         Some(plain.take(LONGEST_LINE).collect())
     }
 
+    /// Reads a file of a machine's disk. Links out of the disk are not followed, because programs of the machine can
+    /// create them. Returns `None` if the file cannot be read or is larger than 4 MiB.
+    pub fn read_disk(&self, machine: &str, file: &Path) -> Option<Vec<u8>> {
+        let file = sys::read_beneath(&self.disk(machine), file).ok()?;
+        let mut content = Vec::new();
+        file.take(LARGEST_FILE + 1).read_to_end(&mut content).ok()?;
+        Some(content).filter(|content| content.len() as u64 <= LARGEST_FILE)
+    }
+
     pub(crate) fn machine_root(&self, name: &str) -> PathBuf {
         self.root.join("machines").join(name)
     }
@@ -418,5 +429,25 @@ mod tests {
         assert!(fleet.write(&other).unwrap_err().to_string().contains("a.example.com"));
         fs::write(dir.path().join("photo.jpg"), "").unwrap();
         assert!(Fleet::at(dir.path()).write(&other).is_err());
+    }
+
+    #[test]
+    fn reads_only_small_files_of_the_disk() {
+        let directory = tempfile::tempdir().unwrap();
+        let fleet = Fleet { root: directory.path().to_owned() };
+        let disk = fleet.disk("a");
+        std::fs::create_dir_all(&disk).unwrap();
+        std::fs::write(directory.path().join("secret"), "key").unwrap();
+        let read = |name: &str| fleet.read_disk("a", Path::new(name));
+        std::fs::write(disk.join("own"), "text").unwrap();
+        std::os::unix::fs::symlink("own", disk.join("link")).unwrap();
+        assert_eq!((read("own"), read("link")), (Some(b"text".to_vec()), Some(b"text".to_vec())));
+        let outside = directory.path().join("secret");
+        std::os::unix::fs::symlink(&outside, disk.join("outside")).unwrap();
+        let large = std::fs::File::create(disk.join("large")).unwrap();
+        large.set_len(LARGEST_FILE + 1).unwrap();
+        for name in ["outside", "large", "none", ""] {
+            assert_eq!(read(name), None, "{name}");
+        }
     }
 }

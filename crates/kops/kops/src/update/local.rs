@@ -1,6 +1,8 @@
 //! Updates a cluster of cloud local: computes the difference between the wanted and the present state as a plan, and
 //! with `--yes` carries it out.
 
+use std::path::Path;
+
 use instances::{Fleet, FleetSpec, Group};
 use kops_api::Object;
 use kops_core::NodeInputs;
@@ -144,8 +146,8 @@ fn outdated(
             let machine = fleet.machine(&name)?;
             if let Some(machine) = machine.filter(|machine| machine.version() != group.version()) {
                 // The file on the machine is verified by its hash.
-                let path = APPLIED_CONFIG.trim_start_matches('/');
-                let config = std::fs::read(fleet.disk(&name).join(path)).ok();
+                let path = Path::new(APPLIED_CONFIG.trim_start_matches('/'));
+                let config = fleet.read_disk(&name, path);
                 let old =
                     MachineSource { user_data: &machine.user_data, config: config.as_deref() };
                 all.push((name, describe_difference(old, new)));
