@@ -87,7 +87,7 @@ async fn reports_error_of_a_misbehaving_program() {
         ),
         (&printing(r#"{"token": "t", "expirationTimestamp": "soon"}"#), "is not an RFC 3339 time"),
         ("while :; do echo 0123456789012345678901234567890123456789; done", "printed more than"),
-        ("sleep 1000", "did not end in 300ms"),
+        ("exec sleep 1000", "did not end in 300ms"),
     ];
     for (script, wanted) in cases {
         let dir = tempfile::tempdir().unwrap();
