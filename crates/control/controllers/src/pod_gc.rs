@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use api_meta::PartialObject;
+use api_meta::{PartialObject, Tree as _};
 use client::{
     DeleteOptions, Error, NotFoundExt as _, PatchKind, PatchTarget, Preconditions, Resource,
 };
@@ -135,13 +135,13 @@ async fn remove(context: &Context, pod: &Pod, why: Reason) -> Result<(), Error> 
     let meta = &pod.metadata;
     tracing::info!(pod = %meta.key(), ?why, "removing the Pod");
     if !pod.is_finished() {
-        let mut patch = json!({"metadata": {"uid": meta.uid}, "status": {"phase": "Failed"}});
+        let mut status = json!({"phase": "Failed"});
         if why == Reason::NodeGone {
-            patch["status"]["conditions"] = json!([{
-                "type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
-                "message": "PodGC: node no longer exists",
-                "lastTransitionTime": context.now().to_seconds()}]);
+            let condition = json!({"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
+                "message": "PodGC: node no longer exists", "lastTransitionTime": context.now().to_seconds()});
+            status.set("conditions", vec![condition]);
         }
+        let patch = json!({"metadata": {"uid": meta.uid}, "status": status});
         let at =
             PatchTarget { namespace: &meta.namespace, name: &meta.name, subresource: "status" };
         let kind = PatchKind::Strategic;

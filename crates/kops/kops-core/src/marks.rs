@@ -50,7 +50,7 @@ impl Mark {
         restored.max(Some(self.undone).filter(|time| *time > 0))
     }
 
-    /// Returns the mark of a restored cluster that has come up. It is not undone any more, and its control planes are not
+    /// Returns the mark of a restored cluster that is up. It is not undone any more, and its control planes are not
     /// terminated.
     #[must_use]
     pub fn confirmed(&self) -> Self {

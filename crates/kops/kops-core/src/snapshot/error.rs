@@ -13,8 +13,8 @@ pub enum Error {
     Damaged(&'static str),
     /// A snapshot of a store without Kubernetes' objects.
     #[error(
-        "it holds none of Kubernetes' objects (keys below /registry/), so the restored cluster would be empty; choose a \
-         later backup"
+        "it holds none of Kubernetes' objects (keys below /registry/), so the restored cluster would be empty; choose \
+         a later backup"
     )]
     NoObjects,
     /// A failed read or write of the file.
