@@ -56,11 +56,6 @@ pub enum Error {
     )]
     ControlPlanes { old: String, new: String },
     #[error(
-        "instance group {group:?} of control planes has no member in spec.etcdClusters[0].etcdMembers; add one, or \
-         remove the group"
-    )]
-    NoMember { group: String },
-    #[error(
         "spec.etcdClusters[0].etcdMembers: instance group {group:?} is not one of control planes; store that group \
          first, or remove the member"
     )]

@@ -56,12 +56,8 @@ pub fn check_support(
         unsupported(&format!("Kubernetes {requested}: machines run this binary, which is {own}"))?;
     }
     complete_groups.iter().try_for_each(check_group)?;
-    let members = member_groups(cluster);
-    let wanted = control_plane_names(&complete_groups);
-    if let Some(group) = wanted.keys().find(|group| !members.contains(group.as_str())) {
-        return Err(Error::NoMember { group: group.clone() });
-    }
     if let Some(fleet) = fleet {
+        let wanted = control_plane_names(&complete_groups);
         check_control_planes(fleet, wanted.values().flatten().cloned().collect())?;
         check_members(cluster, groups)?;
     }
@@ -91,11 +87,7 @@ fn check_group(group: &Object) -> Result<(), Error> {
     if group.spec.int("minSize") != group.spec.int("maxSize") {
         unsupported(&format!("minSize of instance group {name} other than its maxSize"))?;
     }
-    repair_after(group)?;
-    if group.spec.text("role") == "ControlPlane" && group.spec.int("minSize") != Some(1) {
-        unsupported(&format!("a size other than 1 of instance group {name} of control planes"))?;
-    }
-    Ok(())
+    repair_after(group).map(|_| ())
 }
 
 /// Rejects a change of the control planes. Each is an etcd member; an additional member would find no quorum that knows
@@ -166,7 +158,7 @@ mod tests {
             (&["cp-a"][..], vec![nodes.clone()], "control planes are cp-a-1"),
             (&["cp-a", "cp-b", "cp-c"], both.to_vec(), "cp-b"),
             (&["cp-a"], vec![cp.clone(), group("cp-b", "Master", 1)], "cp-b"),
-            (&["cp-a"], vec![group("cp-a", "Master", 2)], "a size other than 1"),
+            (&["cp-a"], vec![group("cp-a", "Master", 2)], "must have minSize set to 1"),
             (&["cp-b"], vec![group("cp-b", "Master", 1)], "would be cp-b-1"),
         ] {
             let text = problem(members, &groups, Some(&fleet));

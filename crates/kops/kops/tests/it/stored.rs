@@ -191,7 +191,7 @@ fn rejects_settings_that_local_machines_ignore() {
             "spec.volumeMounts of instance group cp",
         ),
         (
-            "additionalUserData: [{name: a, type: text/plain, content: b}]",
+            "additionalUserData: [{name: a, type: text/x-shellscript, content: b}]",
             "spec.additionalUserData of",
         ),
     ] {
@@ -224,7 +224,11 @@ fn rejects_specs_that_update_cannot_apply() {
         ),
         ("1.36.1", "1.35.1", "Kubernetes 1.35.1"),
         ("{cni: {}}", "{kindnet: {}}", "spec.networking.kindnet"),
-        ("instanceGroup: cp", "instanceGroup: other", "\"cp\" of control planes has no member"),
+        (
+            "instanceGroup: cp",
+            "instanceGroup: other",
+            "must have a member in etcd cluster \"main\"",
+        ),
     ] {
         let file = place.file(&CLUSTER.replace(old, new));
         let error = place.kops(&["replace", "-f", &file]).unwrap_err();
@@ -232,7 +236,11 @@ fn rejects_specs_that_update_cannot_apply() {
     }
     let error =
         place.kops(&["replace", "-f", &place.file(&GROUP.replace("maxSize: 1", "maxSize: 2"))]);
-    assert!(error.unwrap_err().contains("minSize of instance group cp other than its maxSize"));
+    assert!(error.unwrap_err().contains("must have maxSize set to 1"));
+    let workers = GROUP.replace("Master", "Node").replace("name: cp", "name: nodes");
+    let workers = workers.replace("maxSize: 1", "maxSize: 2");
+    let error = place.kops(&["create", "-f", &place.file(&workers)]).unwrap_err();
+    assert!(error.contains("minSize of instance group nodes other than its maxSize"), "{error}");
     assert!(!place.read("demo.local/config").contains("events"));
 }
 
