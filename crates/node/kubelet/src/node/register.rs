@@ -15,6 +15,10 @@ use crate::context::Context;
 /// The interval between two status computations while the node is not ready.
 const NOT_READY: Duration = Duration::from_millis(250);
 
+/// The time after which a missing Node is registered again. Whoever removes a machine deletes its Node first, and ends
+/// the kubelet then.
+const MISSING: Duration = Duration::from_secs(30);
+
 /// Registers the node and reports its status until shutdown.
 pub(crate) async fn run(ctx: Arc<Context>, client: Client, pleg: watch::Receiver<Option<String>>) {
     let mut reported = NodeStatus::default();
@@ -23,18 +27,21 @@ pub(crate) async fn run(ctx: Arc<Context>, client: Client, pleg: watch::Receiver
     let (mut pressures, mut volumes) = (ctx.pressures.follow(), ctx.volumes.drivers.changes());
     let mut devices = ctx.devices.changes();
     let mut pod_cidr = ctx.settings.pod_cidr.clone();
+    let mut missing = MissingNode::default();
     let mut failures = rt::Backoff::new(NOT_READY, Duration::from_secs(7));
     loop {
         let health = pleg.borrow().clone();
         let now = status::status(&ctx, &reported, health.as_ref(), &mut grace).await;
-        let due = sent.is_none_or(|at| at.elapsed() >= ctx.settings.status_report);
-        let contradicted =
-            ctx.node.get().is_some_and(|node| has_other_status(node.conditions(), &now));
+        let node = ctx.node.get();
+        let due = sent.is_none_or(|at| at.elapsed() >= ctx.settings.status_report)
+            || missing.is_due(node.is_some(), Instant::now());
+        let contradicted = node.is_some_and(|node| has_other_status(node.conditions(), &now));
         if due || contradicted || differs(&reported, &now) || pod_cidr.is_empty() {
             match send(&ctx, &client, &now, sent.is_none()).await {
                 Ok(node) => {
                     record_events(&ctx, &reported, &now, sent.is_none());
                     failures.reset();
+                    missing = MissingNode::default();
                     sent = Some(Instant::now());
                     use_pod_cidr(&ctx, &node, &mut pod_cidr).await;
                 }
@@ -58,6 +65,23 @@ pub(crate) async fn run(ctx: Arc<Context>, client: Client, pleg: watch::Receiver
             _ = devices.changed() => {}
             () = tokio::time::sleep(wait) => {}
         }
+    }
+}
+
+/// A Node that the API server does not have, for example because its store was restored from a backup.
+#[derive(Default)]
+struct MissingNode {
+    since: Option<Instant>,
+}
+
+impl MissingNode {
+    /// Reports whether the Node has been missing for so long that it is registered again.
+    fn is_due(&mut self, exists: bool, now: Instant) -> bool {
+        if exists {
+            self.since = None;
+            return false;
+        }
+        now.duration_since(*self.since.get_or_insert(now)) >= MISSING
     }
 }
 
@@ -210,6 +234,17 @@ mod tests {
 
     fn condition(kind: &str, status: &str) -> NodeCondition {
         NodeCondition { type_: kind.to_owned(), status: status.to_owned(), ..Default::default() }
+    }
+
+    #[test]
+    fn registers_missing_node_after_thirty_seconds() {
+        let (mut missing, start) = (MissingNode::default(), Instant::now());
+        let mut is_due =
+            |exists, seconds| missing.is_due(exists, start + Duration::from_secs(seconds));
+        assert!(!is_due(true, 0) && !is_due(false, 100) && !is_due(false, 129));
+        assert!(is_due(false, 130));
+        // A Node that comes back counts anew.
+        assert!(!is_due(true, 131) && !is_due(false, 132) && !is_due(false, 161));
     }
 
     #[test]
