@@ -79,22 +79,13 @@ fn show_tools(kops: &Kops) {
     assert_eq!(kops.machine_id("control-plane-local-1"), before);
 }
 
-/// A Pod that no disruption budget lets go. It never runs, which the budget does not mind.
-const PROTECTED: &str = "apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web}
+/// A Pod that stays on its node until its finalizer is removed.
+const HELD: &str = "apiVersion: v1
+kind: Pod
+metadata: {name: web, finalizers: [example.com/hold]}
 spec:
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec:
-      nodeSelector: {kops.k8s.io/instancegroup: nodes-local}
-      containers: [{name: c, image: none.example/none}]
----
-apiVersion: policy/v1
-kind: PodDisruptionBudget
-metadata: {name: web}
-spec: {minAvailable: 1, selector: {matchLabels: {app: web}}}
+  nodeSelector: {kops.k8s.io/instancegroup: nodes-local}
+  containers: [{name: c, image: none.example/none}]
 ";
 
 /// Machines end after a drain only, and a failed rolling update is continued by the next one.
@@ -120,11 +111,11 @@ fn drains_machines_before_they_end() {
     let stale = kops.run(&["update", "cluster", "--yes", "--plan", &plan]).refused();
     assert!(stale.contains("out of date"), "{stale}");
 
-    fs::write(&file, PROTECTED).expect("a deployment");
+    fs::write(&file, HELD).expect("a Pod");
     kops.cluster.kubectl(&["create", "-f", &file]).ok();
     until("a Pod on the worker", || {
-        let pods = ["get", "pods", "-l", "app=web", "-o", "jsonpath={.items[0].spec.nodeName}"];
-        kops.cluster.kubectl(&pods).ok_if(|node| node.contains("nodes-local-1"))
+        let pod = ["get", "pod", "web", "-o", "jsonpath={.spec.nodeName}"];
+        kops.cluster.kubectl(&pod).ok_if(|node| node.contains("nodes-local-1"))
     });
     let before = kops.machine_id("nodes-local-1");
     let roll = ["rolling-update", "cluster", "--yes", "--instance-group", "nodes-local"];
@@ -137,7 +128,9 @@ fn drains_machines_before_they_end() {
     assert_eq!(kops.machine_id("nodes-local-1"), before);
     let left = kops.run(&["rolling-update", "cluster"]).ok();
     assert!(left.contains("NeedsUpdate"), "{left}");
-    kops.cluster.kubectl(&["delete", "poddisruptionbudget", "web"]).ok();
+    let release =
+        ["patch", "pod", "web", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#];
+    kops.cluster.kubectl(&release).ok();
     kops.run(&[&roll[..], &["--post-drain-delay", "0s"]].concat()).ok();
     assert_ne!(kops.machine_id("nodes-local-1"), before);
     let none = kops.run(&["rolling-update", "cluster"]).ok();
