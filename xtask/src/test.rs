@@ -6,11 +6,12 @@ use crate::{
     build::{self, Profile},
     error::{During, Result},
     machine,
-    run::{cargo, on_path, output, pass, step},
+    run::{cargo, on_path, output, pass, step, target_directory},
     steps, tools,
 };
 
 mod repeat;
+mod report;
 mod teardown;
 
 const USAGE: &str = "usage: cargo xtask test [--full] [--repeat N [--load]]";
@@ -70,7 +71,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         ]))
     })?;
     let mut tests = cargo(["test", "--locked", "--workspace", "--exclude", "e2e"]);
-    // The end-to-end tests come last, with no output after them, so that the output ends with their result.
+    // The end-to-end tests come last, so that the output ends with their result.
     let mut end_to_end = cargo(["test", "--locked", "--package", "e2e", "--test", "it"]);
     end_to_end.env("WINDLASS", binary).env("WINDLASS_TOOLS", tools);
     end_to_end.args(["--", "--test-threads", &end_to_end_threads().to_string()]);
@@ -81,7 +82,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         tests.arg("--no-fail-fast");
         return step("tests, repeated", || repeat::run(times, load, &mut [tests, end_to_end]));
     }
-    step("tests", || pass(&mut tests))?;
+    let log = |name: &str| target_directory().join(format!("{name}.log"));
+    step("tests", || report::run(&mut tests, &log("tests")))?;
     step("steps", || steps::test(full))?;
     if full {
         step("long-running tests", || {
@@ -90,7 +92,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         })?;
     }
     eprintln!("==> end-to-end tests");
-    let result = pass(&mut end_to_end);
+    let result = report::run(&mut end_to_end, &log("end-to-end"));
     teardown::wait();
     result
 }

@@ -10,16 +10,16 @@ use std::{
     time::Instant,
 };
 
-use super::teardown;
+use super::{
+    report::{Failures, failures, passed},
+    teardown,
+};
 use crate::{
     error::{During, Result},
     file::create_directory,
     machine,
     run::{command_line, program, target_directory},
 };
-
-/// The tests that failed in one run, each with the first line of its panic.
-type Failures = BTreeMap<String, String>;
 
 /// Runs `commands` one after another, `times` times, and prints a table of the tests that failed.
 ///
@@ -79,6 +79,7 @@ impl Table {
             self.broken += 1;
         }
         for (test, cause) in failures {
+            let cause = cause.replace('\n', " ").chars().take(200).collect();
             self.tests.entry(test).or_insert((0, cause)).0 += 1;
         }
     }
@@ -97,40 +98,6 @@ impl Table {
         }
         text
     }
-}
-
-/// Reads the failed tests from the output of `cargo test`, with the message of each one's panic.
-fn failures(output: &str) -> Failures {
-    let mut found = Failures::new();
-    let mut lines = output.lines().peekable();
-    let mut test = None;
-    while let Some(line) = lines.next() {
-        if let Some(name) = line.strip_prefix("---- ").and_then(|l| l.strip_suffix(" stdout ----"))
-        {
-            found.entry(name.to_owned()).or_default();
-            test = Some(name);
-        } else if line == "failures:" || line.starts_with("test result:") {
-            test = None;
-        } else if line.contains("panicked at ")
-            && let Some(cause) = test.and_then(|name| found.get_mut(name))
-            && cause.is_empty()
-        {
-            let place = line.split("panicked at ").nth(1).unwrap_or_default();
-            let message = lines.peek().copied().unwrap_or_default();
-            *cause = format!("{place} {message}").chars().take(200).collect();
-        }
-    }
-    found
-}
-
-/// Counts the passed tests in the output of `cargo test`.
-fn passed(output: &str) -> u64 {
-    let results = output.lines().filter_map(|line| line.strip_prefix("test result: "));
-    let counts = results.filter_map(|line| {
-        let (before, _) = line.split_once(" passed")?;
-        before.rsplit(' ').next()?.parse::<u64>().ok()
-    });
-    counts.sum()
 }
 
 /// A load on CPU, memory and disk beside the tests. It ends when this value is dropped.
@@ -162,45 +129,17 @@ impl Drop for BackgroundLoad {
 mod tests {
     use super::*;
 
-    const OUTPUT: &str = "\
-running 2 tests
-test a::works ... ok
-test b::breaks ... FAILED
-
-failures:
-
----- b::breaks stdout ----
-
-thread 'b::breaks' (42) panicked at crates/b/src/lib.rs:7:5:
-assertion failed: left | right
-note: run with `RUST_BACKTRACE=1`
-
-failures:
-    b::breaks
-
-test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out
-test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out
-";
-
-    #[test]
-    fn reads_failed_tests_with_their_causes() {
-        let cause = "crates/b/src/lib.rs:7:5: assertion failed: left | right";
-        assert_eq!(failures(OUTPUT), Failures::from([("b::breaks".into(), cause.into())]));
-        assert_eq!(passed(OUTPUT), 13);
-    }
-
     #[test]
     fn counts_failures_and_runs_without_a_failed_test() {
         let mut table = Table::default();
         assert!(table.is_clean());
-        table.add(failures(OUTPUT), false);
-        table.add(failures(OUTPUT), false);
+        let failed = Failures::from([("b::breaks".into(), "lib.rs:7:5: left | right".into())]);
+        table.add(failed.clone(), false);
+        table.add(failed, false);
         table.add(Failures::new(), false);
         assert!(!table.is_clean());
         let text = table.render(3);
-        assert!(text.contains(
-            "| b::breaks | 2 | crates/b/src/lib.rs:7:5: assertion failed: left \\| right |"
-        ));
+        assert!(text.contains("| b::breaks | 2 | lib.rs:7:5: left \\| right |"));
         assert!(text.contains("| (no test named; see the logs) | 1 | |"));
     }
 }

@@ -3,9 +3,8 @@
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
     fs,
-    io::{Read as _, Seek as _, SeekFrom},
     net::IpAddr,
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
 use data_encoding::HEXLOWER;
@@ -23,12 +22,6 @@ use crate::{
 const MARK: &str = ".windlass-instances";
 /// The directory contains private keys, so other users of the host get no access.
 const ROOT_MODE: u32 = 0o750;
-/// The bytes at the end of a log in which the last line is searched.
-const LOG_TAIL: u64 = 8 << 10;
-/// The largest file that is read from a machine's disk, in bytes.
-const LARGEST_FILE: u64 = 4 << 20;
-/// The longest line of a log that is shown, in characters.
-const LONGEST_LINE: usize = 400;
 
 /// The directory of one cluster's machines.
 #[derive(Clone, Debug)]
@@ -292,29 +285,6 @@ impl Fleet {
         document::pid_file(&self.machine_root(name)).running().is_some()
     }
 
-    /// Returns the last line of a log below a directory, without control characters and cut to a readable length.
-    /// Links out of the directory are not followed. Returns `None` if the log is empty or cannot be read.
-    pub fn last_line(directory: &Path, log: &Path) -> Option<String> {
-        let mut file = sys::read_beneath(directory, log).ok()?;
-        let end = file.seek(SeekFrom::End(0)).ok()?;
-        file.seek(SeekFrom::Start(end.saturating_sub(LOG_TAIL))).ok()?;
-        let mut tail = Vec::new();
-        file.take(LOG_TAIL).read_to_end(&mut tail).ok()?;
-        let text = String::from_utf8_lossy(&tail);
-        let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
-        let plain = line.chars().map(|c| if c.is_control() { ' ' } else { c });
-        Some(plain.take(LONGEST_LINE).collect())
-    }
-
-    /// Reads a file of a machine's disk. Links out of the disk are not followed, because programs of the machine can
-    /// create them. Returns `None` if the file cannot be read or is larger than 4 MiB.
-    pub fn read_disk(&self, machine: &str, file: &Path) -> Option<Vec<u8>> {
-        let file = sys::read_beneath(&self.disk(machine), file).ok()?;
-        let mut content = Vec::new();
-        file.take(LARGEST_FILE + 1).read_to_end(&mut content).ok()?;
-        Some(content).filter(|content| content.len() as u64 <= LARGEST_FILE)
-    }
-
     pub(crate) fn machine_root(&self, name: &str) -> PathBuf {
         self.root.join("machines").join(name)
     }
@@ -429,25 +399,5 @@ mod tests {
         assert!(fleet.write(&other).unwrap_err().to_string().contains("a.example.com"));
         fs::write(dir.path().join("photo.jpg"), "").unwrap();
         assert!(Fleet::at(dir.path()).write(&other).is_err());
-    }
-
-    #[test]
-    fn reads_only_small_files_of_the_disk() {
-        let directory = tempfile::tempdir().unwrap();
-        let fleet = Fleet { root: directory.path().to_owned() };
-        let disk = fleet.disk("a");
-        std::fs::create_dir_all(&disk).unwrap();
-        std::fs::write(directory.path().join("secret"), "key").unwrap();
-        let read = |name: &str| fleet.read_disk("a", Path::new(name));
-        std::fs::write(disk.join("own"), "text").unwrap();
-        std::os::unix::fs::symlink("own", disk.join("link")).unwrap();
-        assert_eq!((read("own"), read("link")), (Some(b"text".to_vec()), Some(b"text".to_vec())));
-        let outside = directory.path().join("secret");
-        std::os::unix::fs::symlink(&outside, disk.join("outside")).unwrap();
-        let large = std::fs::File::create(disk.join("large")).unwrap();
-        large.set_len(LARGEST_FILE + 1).unwrap();
-        for name in ["outside", "large", "none", ""] {
-            assert_eq!(read(name), None, "{name}");
-        }
     }
 }

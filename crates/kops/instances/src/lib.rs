@@ -26,6 +26,7 @@ pub mod machine;
 mod process;
 pub mod runtime;
 pub mod space;
+pub mod untrusted;
 
 pub use document::Machine;
 pub use error::Error;

@@ -25,7 +25,7 @@ const MASTERS: &str = "system:masters";
 /// The user agent of commands.
 pub const USER_AGENT: &str = "kops/v1.36.2 (windlass)";
 /// The lifetime of the certificate for one command.
-const COMMAND_PERIOD: Duration = Duration::from_secs(3600);
+pub const COMMAND_PERIOD: Duration = Duration::from_secs(3600);
 
 /// Returns the URL of the API: that of the balancer, if several machines serve it.
 pub fn server_url(registry: &Registry, cluster: &str) -> Result<String, Error> {

@@ -2,7 +2,7 @@
 
 use std::{fmt, path::Path};
 
-use instances::Fleet;
+use instances::{Fleet, untrusted::last_line};
 use kops_node::nodeup::APPLIED_HASH;
 
 /// The log of the machine's program.
@@ -39,12 +39,12 @@ impl Stage {
             let below = Path::new(path.trim_start_matches('/'));
             LogLine {
                 path: fleet.disk(machine).join(below).display().to_string(),
-                last: Fleet::last_line(&fleet.disk(machine), below).unwrap_or_default(),
+                last: last_line(&fleet.disk(machine), below).unwrap_or_default(),
             }
         };
         let keeper = || LogLine {
             path: fleet.root.join("keeper.log").display().to_string(),
-            last: Fleet::last_line(&fleet.root, Path::new("keeper.log")).unwrap_or_default(),
+            last: last_line(&fleet.root, Path::new("keeper.log")).unwrap_or_default(),
         };
         if !matches!(fleet.machine(machine), Ok(Some(_))) {
             return Self::NoInstance(keeper());

@@ -1,14 +1,11 @@
 //! The problem that keeps a machine from starting, in a file on its disk. `nodeup` writes the file, and the command
 //! `kops` shows it.
 
-use std::{
-    fs,
-    io::Read as _,
-    path::{Path, PathBuf},
-};
+use std::{fs, path::Path};
 
 use bootstrap::host::Host;
 use bootstrap_core::constants::ETCD;
+use instances::untrusted;
 use kops_api::Spec as _;
 use serde_json::{Value, json};
 
@@ -56,14 +53,9 @@ pub(crate) fn clear() {
 /// Returns the problem that a machine has recorded on its disk; `None` if there is none or it is not readable. The
 /// message is one line without control characters.
 pub fn machine_problem(disk: &Path) -> Option<String> {
-    let mut text = Vec::new();
-    // The machine may have replaced the file by a link or a pipe.
-    let file = sys::read_beneath(disk, &PathBuf::from(FILE)).ok()?;
-    file.take(LARGEST).read_to_end(&mut text).ok()?;
+    let text = untrusted::read(disk, Path::new(FILE), LARGEST)?;
     let tree: Value = serde_json::from_slice(&text).ok()?;
-    let message = tree.text("message");
-    let message = message.chars().map(|c| if c.is_control() { ' ' } else { c });
-    let message: String = message.take(LONGEST).collect();
+    let message = untrusted::plain(tree.text("message"), LONGEST);
     Some(message.trim().to_owned()).filter(|message| !message.is_empty())
 }
 

@@ -13,9 +13,6 @@ use kops_store::Registry;
 
 use crate::{environment::CommandEnvironment, error::Error, flags::Connection};
 
-/// The lifetime of the certificate for a command that only reads.
-pub(crate) const READ_PERIOD: Duration = Duration::from_secs(3600);
-
 impl Connection {
     /// Returns the access of a new administrator to the chosen server.
     fn administrator(
@@ -85,6 +82,7 @@ pub(crate) fn kubeconfig_path(environment: &dyn Fn(&str) -> Option<String>) -> P
 #[cfg(test)]
 mod tests {
     use kops_api::Kind;
+    use kops_local::COMMAND_PERIOD;
 
     use super::*;
 
@@ -100,7 +98,7 @@ mod tests {
             let now = std::time::SystemTime::UNIX_EPOCH;
             let mut out = Vec::new();
             let context = CommandEnvironment { now, out: &mut out, environment: &environment };
-            let opened = flags.open(&registry, &cluster, file, READ_PERIOD, &context);
+            let opened = flags.open(&registry, &cluster, file, COMMAND_PERIOD, &context);
             opened.err().map(|error| error.to_string()).unwrap_or_default()
         };
         let plain =

@@ -5,11 +5,11 @@ use std::{
     io::Write,
 };
 
-use kops_api::{Spec as _, documents, yaml};
+use kops_api::{Spec as _, documents};
 use kops_store::{Registry, parse_yaml};
 use serde_json::{Map, Value, json};
 
-use crate::{error::Error, get, table};
+use crate::{document, error::Error, get, table};
 
 /// The directories of a cluster with manifests and node configurations.
 const DIRECTORIES: [&str; 3] = ["addons", "igconfig", "manifests"];
@@ -44,8 +44,7 @@ pub(crate) fn show(
         parts.map(|(part, items)| (part.to_owned(), items.into())).collect::<Map<_, _>>(),
     );
     match output {
-        "yaml" => write!(out, "{}", yaml::to_string(&tree))?,
-        "json" => writeln!(out, "{tree}")?,
+        "yaml" | "json" => document::print(out, output, &tree)?,
         _ => {
             writeln!(out)?;
             let rows = assets.images.into_iter().map(|image| [image.clone(), image]);

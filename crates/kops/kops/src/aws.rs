@@ -16,6 +16,7 @@ use kops_store::{Change, ClusterObjects, Registry};
 use serde_json::Value;
 
 use crate::{
+    document,
     environment::CommandEnvironment,
     error::Error,
     flags::UpdateCluster,
@@ -218,9 +219,5 @@ pub(crate) async fn list_instances(
             "zone": one.zone, "state": one.state})
     };
     let all = Value::Array(all.map(tree).collect());
-    match output {
-        "yaml" => write!(context.out, "{}", kops_api::yaml::to_string(&all))?,
-        _ => writeln!(context.out, "{all}")?,
-    }
-    Ok(())
+    document::print(context.out, output, &all)
 }

@@ -5,13 +5,12 @@ use std::{collections::BTreeSet, io::Write};
 use client::{ListOptions, Resource};
 use instances::Fleet;
 use kops_api::Spec as _;
-use kops_local::{MachineProblem, check_cloud, fleet, machine_problems};
+use kops_local::{COMMAND_PERIOD, MachineProblem, check_cloud, fleet, machine_problems};
 use kops_store::Registry;
 use serde_json::{Value, json};
 
 use crate::{
-    api_access::READ_PERIOD, environment::CommandEnvironment, error::Error, flags::Connection, get,
-    table,
+    document, environment::CommandEnvironment, error::Error, flags::Connection, get, table,
 };
 
 /// Prints the machines that a deletion would terminate.
@@ -41,7 +40,7 @@ pub(crate) async fn run(
     let fleet = fleet(registry, name);
     let spec = fleet.spec()?.unwrap_or_default();
     // Show the machines even without an API server.
-    let nodes = match wanted.connection.open(registry, &cluster, None, READ_PERIOD, context) {
+    let nodes = match wanted.connection.open(registry, &cluster, None, COMMAND_PERIOD, context) {
         Ok(client) => {
             client.list::<Value>(&Resource::NODES, "", &ListOptions::default()).await.ok()
         }
@@ -104,8 +103,7 @@ fn print_rows(rows: Vec<Row>, output: &str, out: &mut dyn Write) -> Result<(), E
     };
     let documents = || Value::from(rows.iter().map(document).collect::<Vec<_>>());
     match output {
-        "json" => writeln!(out, "{}", documents())?,
-        "yaml" => write!(out, "{}", kops_api::yaml::to_string(&documents()))?,
+        "yaml" | "json" => document::print(out, output, &documents())?,
         _ => {
             writeln!(out)?;
             let header = [

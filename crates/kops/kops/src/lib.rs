@@ -20,6 +20,7 @@ mod completion;
 mod create;
 mod delete_file;
 mod difference;
+mod document;
 mod drain;
 mod edit;
 mod editor;

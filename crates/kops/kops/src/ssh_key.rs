@@ -2,12 +2,12 @@
 
 use std::io::Write;
 
-use kops_api::{Object, yaml};
+use kops_api::Object;
 use kops_core::{CloudName, Cluster as _};
 use kops_store::{Registry, SshKey};
 use serde_json::{Value, json};
 
-use crate::{error::Error, get, input, table};
+use crate::{document, error::Error, get, input, table};
 
 /// The largest file with a public key, in bytes.
 const LARGEST: u64 = 64 << 10;
@@ -41,8 +41,7 @@ pub(crate) fn show(
     let item = |key: &SshKey| json!({"id": key.fingerprint, "publicKey": key.line});
     let items = Value::from(keys.iter().map(item).collect::<Vec<_>>());
     match output {
-        "yaml" => write!(out, "{}", yaml::to_string(&items))?,
-        "json" => writeln!(out, "{items}")?,
+        "yaml" | "json" => document::print(out, output, &items)?,
         _ if keys.is_empty() => return Err(Error::NoneFound("SSH public key")),
         _ => {
             let rows = keys.into_iter().map(|key| [key.fingerprint]);

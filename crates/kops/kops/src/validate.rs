@@ -5,14 +5,15 @@ use instances::{Fleet, FleetSpec};
 use kops_api::Spec as _;
 use kops_core::life;
 use kops_local::{
-    ClusterState, MachineProblem, Stage, check_cloud, fleet, list_objects, machine_problems,
+    COMMAND_PERIOD, ClusterState, MachineProblem, Stage, check_cloud, fleet, list_objects,
+    machine_problems,
 };
 use kops_store::Registry;
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    api_access::READ_PERIOD,
+    document,
     environment::CommandEnvironment,
     error::Error,
     flags::{Connection, ValidateCluster},
@@ -84,7 +85,7 @@ pub(crate) async fn run(
         .into());
     }
     let file = command.kubeconfig.as_deref();
-    let client = command.api.open(registry, &cluster, file, READ_PERIOD, context)?;
+    let client = command.api.open(registry, &cluster, file, COMMAND_PERIOD, context)?;
     let until =
         Instant::now() + command.wait.map(api_config::GoDuration::to_std).unwrap_or_default();
     let mut times = 0;
@@ -320,8 +321,7 @@ impl Report<'_> {
     fn print(&self, output: &str, context: &mut CommandEnvironment<'_>) -> Result<(), Error> {
         match output {
             "table" => self.print_tables(context)?,
-            "json" => writeln!(context.out, "{}", self.to_tree())?,
-            _ => write!(context.out, "{}", kops_api::yaml::to_string(&self.to_tree()))?,
+            _ => document::print(context.out, output, &self.to_tree())?,
         }
         match self.failures.len() {
             0 => Ok(()),

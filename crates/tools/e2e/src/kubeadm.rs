@@ -23,7 +23,7 @@ apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 failCgroupV1: false
 # The machine may be nearly full, which is not what is tested.
-evictionHard: {{nodefs.available: 1%, imagefs.available: 1%}}
+evictionHard: {{nodefs.available: 0%, imagefs.available: 0%, nodefs.inodesFree: 0%, imagefs.inodesFree: 0%}}
 # Images that no registry has would not come back.
 imageGCHighThresholdPercent: 100
 "

@@ -6,12 +6,11 @@ use std::{
 };
 
 use instances::{Group, Machine};
-use kops_local::{ClusterState, check_cloud, fleet};
+use kops_local::{COMMAND_PERIOD, ClusterState, check_cloud, fleet};
 use kops_store::Registry;
 
 use super::Roll;
 use crate::{
-    api_access::READ_PERIOD,
     environment::CommandEnvironment,
     error::Error,
     flags::{DeleteInstance, RollCluster},
@@ -36,7 +35,7 @@ pub(crate) async fn run(
     let client = if command.cloudonly {
         None
     } else {
-        Some(command.connection.open(registry, &cluster, None, READ_PERIOD, context)?)
+        Some(command.connection.open(registry, &cluster, None, COMMAND_PERIOD, context)?)
     };
     let flags = RollCluster {
         yes: command.yes,

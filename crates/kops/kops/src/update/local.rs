@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use instances::{Fleet, FleetSpec, Group};
+use instances::{Fleet, FleetSpec, Group, untrusted};
 use kops_api::Object;
 use kops_core::NodeInputs;
 use kops_local::{
@@ -26,6 +26,9 @@ use crate::{
     secret,
     update::shrink::Shrink,
 };
+
+/// The largest node configuration that is read from a machine's disk, in bytes.
+const LARGEST_CONFIG: u64 = 4 << 20;
 
 /// A plan for the store and for the fleet.
 struct Plan {
@@ -147,7 +150,7 @@ fn outdated(
             if let Some(machine) = machine.filter(|machine| machine.version() != group.version()) {
                 // The file on the machine is verified by its hash.
                 let path = Path::new(APPLIED_CONFIG.trim_start_matches('/'));
-                let config = fleet.read_disk(&name, path);
+                let config = untrusted::read(&fleet.disk(&name), path, LARGEST_CONFIG);
                 let old =
                     MachineSource { user_data: &machine.user_data, config: config.as_deref() };
                 all.push((name, describe_difference(old, new)));

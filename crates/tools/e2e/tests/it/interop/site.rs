@@ -31,7 +31,7 @@ apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 cgroupDriver: cgroupfs
 failCgroupV1: false
-evictionHard: {nodefs.available: 1%, imagefs.available: 1%}
+evictionHard: {nodefs.available: 0%, imagefs.available: 0%, nodefs.inodesFree: 0%, imagefs.inodesFree: 0%}
 imageGCHighThresholdPercent: 100
 imageGCLowThresholdPercent: 99
 ---
