@@ -28,6 +28,11 @@ pub(crate) fn is_installed() -> bool {
     ran
 }
 
+/// Returns the error in an answer of etcd: `error` of etcd 3.4, `message` of 3.5 and newer.
+pub(crate) fn error(answer: &Value) -> &str {
+    [answer.text("error"), answer.text("message")].into_iter().find(|e| !e.is_empty()).unwrap_or("")
+}
+
 /// A member's name, peer URL and data directory.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
@@ -131,8 +136,10 @@ impl RealEtcd {
         stream.read_to_end(&mut response).ok()?;
         let at = response.windows(4).position(|window| window == b"\r\n\r\n")?;
         let answer: Value = serde_json::from_slice(&response[at + 4..]).ok()?;
-        let is_ok = response.starts_with(b"HTTP/1.0 200") || answer.get("error").is_some();
-        is_ok.then_some(answer).filter(|answer| !answer.text("error").contains("no leader"))
+        let error = error(&answer);
+        let is_ok = response.starts_with(b"HTTP/1.0 200") || !error.is_empty();
+        let answers = is_ok && !error.contains("no leader");
+        answers.then_some(answer)
     }
 
     /// Calls etcd, which must answer.

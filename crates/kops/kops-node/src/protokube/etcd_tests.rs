@@ -8,7 +8,7 @@ use serde_json::json;
 use sha2::Digest as _;
 
 use super::*;
-use crate::testing::{RealEtcd, Site, is_installed};
+use crate::testing::{RealEtcd, Site, error, is_installed};
 
 const PAGE: usize = 4096;
 /// The least distance of a restored store's revision from the backup's.
@@ -98,7 +98,7 @@ async fn stores_only_backups_that_start() {
         for seen in [revision, revision + 1000, restored - 1] {
             let read = json!({"key": "YQ==", "revision": seen.to_string()});
             let answer = etcd.call("/v3/kv/range", &read);
-            assert!(answer.text("error").contains("compacted"), "{name}: {answer}");
+            assert!(error(&answer).contains("compacted"), "{name}: {answer}");
         }
         let next = etcd.put("/registry/configmaps/new", "v");
         assert_eq!(next, restored + 1);
