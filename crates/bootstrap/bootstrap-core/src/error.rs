@@ -55,6 +55,9 @@ pub enum Error {
     #[error("the discovery information is not valid: {0}")]
     Discovery(#[from] DiscoveryError),
 
+    #[error("{text:?} is not a version of Kubernetes such as v1.36.2: {source}")]
+    Version { text: String, source: semver::Error },
+
     #[error("patch {file}: {reason}")]
     Patch { file: String, reason: String },
 

@@ -24,6 +24,7 @@ pub mod net;
 pub mod objects;
 pub mod tokens;
 pub mod units;
+pub mod upgrade;
 
 pub use error::{DiscoveryError, Error};
 pub use layout::Layout;

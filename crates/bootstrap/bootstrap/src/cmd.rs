@@ -3,6 +3,7 @@
 mod certs;
 mod command_flags;
 mod config;
+mod confirm;
 mod flags;
 mod global;
 mod init;
@@ -11,7 +12,9 @@ mod kubeconfig;
 mod output;
 mod program;
 mod reset;
+mod table;
 mod token;
+mod upgrade;
 mod version;
 mod workflow;
 
@@ -33,6 +36,8 @@ pub enum Command {
     Join(Box<join::Args>),
     /// Performs a best effort revert of changes made to this host by 'init' or 'join'
     Reset(Box<reset::Args>),
+    /// Upgrade your cluster smoothly to a newer version with this command
+    Upgrade(Box<upgrade::Args>),
     /// Manage bootstrap tokens
     Token(token::Args),
     /// Commands related to handling Kubernetes certificates
@@ -51,6 +56,7 @@ impl Command {
             Self::Init(args) => &args.global,
             Self::Join(args) => &args.global,
             Self::Reset(args) => &args.global,
+            Self::Upgrade(args) => &args.global,
             Self::Token(args) => &args.global,
             Self::Certs(args) => &args.global,
             Self::Config(args) => &args.global,
@@ -83,6 +89,7 @@ pub async fn run(command: Command, program: Program, hooks: ComponentHooks) -> R
         Command::Init(args) => init::run(*args, program, hooks.take_address).await,
         Command::Join(args) => join::run(*args, program).await,
         Command::Reset(args) => reset::run(*args, hooks.clean_up).await,
+        Command::Upgrade(args) => upgrade::run(*args, program).await,
         Command::Token(args) => token::run(args, program).await,
         Command::Certs(args) => certs::run(args, program).await,
         Command::Config(args) => config::run(args, program).await,

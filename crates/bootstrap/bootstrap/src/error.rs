@@ -4,6 +4,7 @@ mod flag;
 mod join;
 mod rotation;
 mod snapshot;
+mod upgrade;
 
 use std::path::PathBuf;
 
@@ -11,6 +12,7 @@ pub use flag::FlagError;
 pub use join::JoinError;
 pub use rotation::RotationError;
 pub use snapshot::SnapshotError;
+pub use upgrade::UpgradeError;
 
 /// The errors of bootstrap commands. Preflight findings are in [`crate::preflight`].
 #[derive(Debug, thiserror::Error)]
@@ -82,6 +84,9 @@ pub enum Error {
 
     #[error(transparent)]
     Rotation(#[from] RotationError),
+
+    #[error(transparent)]
+    Upgrade(#[from] UpgradeError),
 
     #[error("aborted reset operation")]
     Aborted,

@@ -15,6 +15,7 @@ use bootstrap_core::{
     constants::OWN_REPOSITORY,
     images,
     manifests::EtcdRelease,
+    upgrade::parse_version,
 };
 use oci::{Entry, Image};
 
@@ -187,6 +188,24 @@ pub(crate) fn choose_etcd(cluster: &mut ClusterConfiguration, host: &Host) {
     // Preflight reports a missing etcd.
     if let Some(version) = host.program(ETCD).and_then(|path| etcd_version(&path).ok()) {
         local.image_tag = format!("{version}-0");
+    }
+}
+
+/// Clears the etcd image tag that [`choose_etcd`] has set, if the installed etcd is newer.
+pub(crate) fn forget_older_etcd(cluster: &mut ClusterConfiguration, host: &Host) {
+    if cluster.image_repository != OWN_REPOSITORY {
+        return;
+    }
+    let Some(local) = cluster.etcd.local.as_mut().filter(|l| l.image_repository.is_empty()) else {
+        return;
+    };
+    let installed = host.program(ETCD).and_then(|path| etcd_version(&path).ok());
+    let version = |text: &str| parse_version(text.trim_end_matches("-0")).ok();
+    if let (Some(installed), Some(current)) =
+        (installed.as_deref().and_then(version), version(&local.image_tag))
+        && installed > current
+    {
+        local.image_tag.clear();
     }
 }
 

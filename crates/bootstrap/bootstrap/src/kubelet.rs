@@ -15,16 +15,20 @@ pub(crate) fn write(
     taint: bool,
 ) -> Result<Vec<FileChange>, Error> {
     let flags = kubelet::flags(registration, &rt::node_name(), taint);
-    let config = yaml::parse(&kubelet::config(&node.config.kubelet, registration)?)?;
-    let config = node.patches.apply("kubeletconfiguration", config)?;
     let files = [
         (node.layout.kubelet_flags(), kubelet::flags_env(&flags)),
         (node.layout.kubelet_instance_config(), kubelet::instance_config(registration)?),
-        (node.layout.kubelet_config(), yaml::to_string(&config)?),
+        (node.layout.kubelet_config(), config_text(node, registration)?),
     ];
     let write = |(path, text): (PathBuf, String)| {
         pki::write_file(&path, text.as_bytes(), pki::PUBLIC_MODE)?;
         Ok(FileChange::written(path))
     };
     files.into_iter().map(write).collect()
+}
+
+/// Returns the text of config.yaml with patches applied.
+pub(crate) fn config_text(node: &Node, registration: &NodeRegistration) -> Result<String, Error> {
+    let config = yaml::parse(&kubelet::config(&node.config.kubelet, registration)?)?;
+    Ok(yaml::to_string(&node.patches.apply("kubeletconfiguration", config)?)?)
 }

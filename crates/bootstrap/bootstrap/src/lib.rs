@@ -1,6 +1,6 @@
 //! kubeadm's commands, and the phases that they and `windlass up` run.
 //!
-//! Read [`phase`] first, then [`init::phases`] and [`join::phases`]: each phase is a function of a context around
+//! Read [`phase`] first, then [`init::phases`], [`join::phases`] and [`upgrade::apply_phases`]: each phase is a function of a context around
 //! [`node::Node`]. [`cmd`] parses the command lines. The manifests, kubeconfigs and configuration defaults come from
 //! `bootstrap-core`, which does no I/O.
 //!
@@ -29,8 +29,9 @@ pub mod preflight;
 pub mod reset;
 pub mod rotate;
 pub mod service;
+pub mod upgrade;
 
-pub use error::{Error, FlagError, JoinError, RotationError, SnapshotError};
+pub use error::{Error, FlagError, JoinError, RotationError, SnapshotError, UpgradeError};
 
 /// The result of a step for one file.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,8 +16,16 @@ pub fn write(
     dir: &Path,
     patches: &Patches,
 ) -> Result<FileChange, Error> {
-    let pod = patches.apply(component.name(), manifest(component, machine)?)?;
-    write_pod(&pod, dir, &component.file())
+    write_pod(&pod(component, machine, patches)?, dir, &component.file())
+}
+
+/// Returns the component's static Pod with patches applied.
+pub(crate) fn pod(
+    component: Component,
+    machine: &Machine<'_>,
+    patches: &Patches,
+) -> Result<Value, Error> {
+    patches.apply(component.name(), manifest(component, machine)?)
 }
 
 /// Writes any static Pod; see [`write`].

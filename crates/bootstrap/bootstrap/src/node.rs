@@ -13,6 +13,7 @@ use bootstrap_core::{
 };
 use client::Client;
 use rt::Clock;
+use serde_json::Value;
 
 use crate::{
     Error, FileChange, cluster,
@@ -21,7 +22,7 @@ use crate::{
     external_ca::check_external,
     host::Host,
     kubeconfigs as files,
-    manifests::{write, write_pod},
+    manifests::write_pod,
     patches::Patches,
     service::{HostService, KubeletService},
 };
@@ -152,6 +153,16 @@ impl Node {
         component: Component,
         members: &[EtcdMember],
     ) -> Result<FileChange, Error> {
+        let pod = self.static_pod(component, members)?;
+        write_pod(&pod, &self.layout.manifests(), &component.file())
+    }
+
+    /// Returns one component's static Pod; see [`Self::write_manifest`].
+    pub(crate) fn static_pod(
+        &self,
+        component: Component,
+        members: &[EtcdMember],
+    ) -> Result<Value, Error> {
         let ca_directories = self.host.ca_directories();
         let machine = Machine {
             cluster: &self.config.cluster,
@@ -163,7 +174,22 @@ impl Node {
             has_ca_key: self.has_ca_key(),
             etcd_members: members,
         };
-        write(component, &machine, &self.layout.manifests(), &self.patches)
+        crate::manifests::pod(component, &machine, &self.patches)
+    }
+
+    /// Returns the static Pods for access to the API that this machine has: load balancer and virtual IP address.
+    pub(crate) fn access_pods(&self, is_control_plane: bool) -> Vec<(&'static str, Value)> {
+        let cluster = &self.config.cluster;
+        let balancer = cluster.node_balancer.as_ref();
+        let held = cluster.virtual_address.as_ref().filter(|_| is_control_plane);
+        let local = &self.config.init.local_api_endpoint;
+        let mut pods = Vec::new();
+        pods.extend(balancer.map(|b| (BALANCER, manifests::balancer(cluster, b, &self.paths))));
+        pods.extend(held.map(|held| {
+            let pod = manifests::virtual_address(cluster, held, local, self.name(), &self.paths);
+            (VIRTUAL_ADDRESS, pod)
+        }));
+        pods
     }
 
     /// Writes the static Pod of this node's load balancer, if the cluster has one, and its first API server.

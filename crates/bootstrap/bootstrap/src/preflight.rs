@@ -75,6 +75,45 @@ pub(crate) fn for_reset() -> Vec<Check> {
     vec![system::privileged()]
 }
 
+/// Returns the checks for an upgrade of a machine that is part of a cluster.
+pub(crate) fn for_upgrade(node: &Node) -> Vec<Check> {
+    vec![system::privileged(), system::clock(node.now()), system::verification(&node.host)]
+}
+
+/// Returns the checks of a cluster's health before an upgrade: the Job that ran as a trial, the control planes that
+/// are not ready, and the missing static Pods.
+pub(crate) fn unhealthy(
+    job: Result<(), Error>,
+    unready: &[String],
+    missing: &[String],
+) -> Vec<Check> {
+    let none = |names: &[String], cause: &str, cure: &str| {
+        if names.is_empty() {
+            return Ok(());
+        }
+        Err(Problem::error(format!("{cause}: {}", names.join(", ")), cure))
+    };
+    let job = job.map_err(|error| {
+        let cure = "kubectl -n kube-system get pods,events names what does not work; mend it before the upgrade";
+        Problem::error(error.to_string(), cure)
+    });
+    vec![
+        Check::new("CreateJob", job),
+        Check::new(
+            "ControlPlaneNodesReady",
+            none(
+                unready,
+                "there are NotReady control-planes in the cluster",
+                "mend or remove them",
+            ),
+        ),
+        Check::new(
+            "StaticPodManifest",
+            none(missing, "static Pod manifests are missing", "run upgrade on a control plane"),
+        ),
+    ]
+}
+
 fn control_plane(node: &Node) -> Vec<Check> {
     let port = u16::try_from(node.config.init.local_api_endpoint.bind_port)
         .unwrap_or(constants::API_SERVER_PORT);

@@ -107,3 +107,9 @@ pub async fn get(
         }),
     }
 }
+
+/// Reports whether a Node or a Pod is ready.
+pub(crate) fn is_ready(object: &Value) -> bool {
+    let conditions = object.items("status.conditions");
+    conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
+}

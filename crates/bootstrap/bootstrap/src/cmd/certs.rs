@@ -18,7 +18,9 @@ use serde_json::{Value, json};
 use time::{OffsetDateTime, macros::format_description};
 use tokio::time::timeout;
 
-use super::{flags::ClusterFlags, global::GlobalFlags, output::Output, program::Program};
+use super::{
+    flags::ClusterFlags, global::GlobalFlags, output::Output, program::Program, table::table,
+};
 use crate::{
     Error, FlagError,
     certs::{
@@ -228,19 +230,6 @@ fn tables([certificates, authorities]: &[Vec<Row>; 2], now: SystemTime) -> Strin
     let first = table(&head, certificates.iter().map(line));
     let head = [authority, "EXPIRES", "RESIDUAL TIME", "EXTERNALLY MANAGED"];
     first + "\n" + &table(&head, authorities.iter().map(line))
-}
-
-/// Formats lines in columns, three spaces apart.
-fn table(head: &[&str], lines: impl Iterator<Item = Vec<String>>) -> String {
-    let mut all = vec![head.iter().map(|cell| (*cell).to_owned()).collect::<Vec<_>>()];
-    all.extend(lines);
-    let width = |column: usize| all.iter().filter_map(|l| l.get(column)).map(String::len).max();
-    let widths: Vec<usize> = (0..head.len()).map(|c| width(c).unwrap_or(0) + 3).collect();
-    let text = |line: &Vec<String>| {
-        let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
-        cells.collect::<String>().trim_end().to_owned() + "\n"
-    };
-    all.iter().map(text).collect()
 }
 
 /// Builds the object for structured output.

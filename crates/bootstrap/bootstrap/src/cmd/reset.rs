@@ -1,13 +1,11 @@
 //! The command `reset`.
 
-use std::{
-    io::{BufRead, IsTerminal, Write},
-    path::PathBuf,
-};
+use std::path::PathBuf;
 
 use bootstrap_core::config;
 
 use super::{
+    confirm::confirmed,
     flags::{self, ClusterFlags},
     global::GlobalFlags,
     program::Program,
@@ -16,7 +14,7 @@ use super::{
 use telemetry::{Progress, Recorder};
 
 use crate::{
-    Error, FlagError, phase,
+    Error, phase,
     reset::{self, CleanUp},
 };
 
@@ -85,8 +83,13 @@ pub(super) async fn run(args: Args, clean_up: CleanUp) -> Result<(), Error> {
     configuration.cleanup_tmp_dir |= flags.cleanup_tmp_dir;
     config::default_reset(&mut configuration);
     config::validate_reset(&configuration)?;
-    if !configuration.force && !configuration.dry_run && !confirmed()? {
-        return Err(Error::Aborted);
+    if !configuration.force && !configuration.dry_run {
+        eprintln!(
+            "[reset] WARNING: Changes made to this host by 'init' or 'join' will be reverted."
+        );
+        if !confirmed("reset", "force")? {
+            return Err(Error::Aborted);
+        }
     }
     let cluster = ClusterFlags {
         rootfs: args.global.rootfs.clone(),
@@ -123,18 +126,4 @@ pub(super) async fn run(args: Args, clean_up: CleanUp) -> Result<(), Error> {
          The reset process does not remove users' kubeconfig files, such as $HOME/.kube/config."
     );
     Ok(())
-}
-
-/// Asks for confirmation. Without a terminal, --force is required.
-fn confirmed() -> Result<bool, Error> {
-    if !std::io::stdin().is_terminal() {
-        return Err(FlagError::NoTerminal.into());
-    }
-    eprintln!("[reset] WARNING: Changes made to this host by 'init' or 'join' will be reverted.");
-    eprint!("[reset] Are you sure you want to proceed? [y/N]: ");
-    let io = |source| Error::Io { operation: "ask on", path: "/dev/stdin".into(), source };
-    std::io::stderr().flush().map_err(io)?;
-    let mut reply = String::new();
-    std::io::stdin().lock().read_line(&mut reply).map_err(io)?;
-    Ok(matches!(reply.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }

@@ -25,8 +25,10 @@ pub enum FlagError {
         "missing argument; 'token delete' is missing token of form \"[a-z0-9]{{6}}.[a-z0-9]{{16}}\" or its id"
     )]
     NoToken,
-    #[error("cannot ask for confirmation without a terminal; use --force to reset without asking")]
-    NoTerminal,
+    #[error(
+        "cannot ask for confirmation without a terminal; use --{flag} to {command} without asking"
+    )]
+    NoTerminal { command: &'static str, flag: &'static str },
     /// The strict decoding errors of a configuration file.
     #[error("{}", .0.join("\n"))]
     Strict(Vec<String>),

@@ -2,7 +2,6 @@
 
 use std::{fs, path::Path, time::Duration};
 
-use api_meta::Tree as _;
 use bootstrap_core::endpoint;
 use client::Resource;
 use tokio::time::{Instant, sleep};
@@ -10,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use super::{context::Ctx, request};
 use crate::{
     Error, FileChange, JoinError,
-    cluster::get,
+    cluster::{get, is_ready},
     error::io,
     health::wait_for_kubelet,
     kubelet,
@@ -77,8 +76,7 @@ pub(super) const START: Phase<Ctx> = Phase {
 /// Rejects the name of a Ready Node, because two machines with one name would take over each other's Pods.
 pub(super) async fn reject_taken_name(client: &client::Client, name: &str) -> Result<(), Error> {
     let Some(node) = get(client, &Resource::NODES, "", name).await? else { return Ok(()) };
-    let conditions = node.items("status.conditions").to_vec();
-    if conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True") {
+    if is_ready(&node) {
         return Err(JoinError::NameTaken(name.to_owned()).into());
     }
     Ok(())

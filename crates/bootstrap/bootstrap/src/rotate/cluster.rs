@@ -19,7 +19,10 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::bundle::pem;
-use crate::{Error, cluster::USER_AGENT, cluster::apply};
+use crate::{
+    Error,
+    cluster::{USER_AGENT, apply, is_ready},
+};
 
 /// The annotation on a static Pod: the authorities for which it was last restarted.
 pub(super) const MARK: &str = "windlass.local/authorities";
@@ -213,9 +216,4 @@ pub(super) async fn wait_for_pods(
         })?;
     }
     Ok(())
-}
-
-fn is_ready(pod: &Value) -> bool {
-    let conditions = pod["status"]["conditions"].as_array();
-    conditions.into_iter().flatten().any(|c| c["type"] == "Ready" && c["status"] == "True")
 }

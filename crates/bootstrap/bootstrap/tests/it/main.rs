@@ -10,3 +10,4 @@ mod live;
 mod openssl;
 mod real;
 mod server;
+mod upgrade;

@@ -1,0 +1,183 @@
+//! The phases `addon` of `upgrade`: upgrades CoreDNS and kube-proxy once all control planes are upgraded, and keeps
+//! what users have changed.
+
+use api_meta::Tree as _;
+use bootstrap_core::{addons, endpoint, images, upgrade::PROGRAM};
+use client::Resource;
+use serde_json::{Value, json};
+
+use super::{cluster_state::not_upgraded, context::Ctx};
+use crate::{
+    Error,
+    cluster::get,
+    phase::{Outcome, Phase},
+};
+
+const DNS: &str = "coredns";
+const PROXY: &str = "kube-proxy";
+/// The number of DNS replicas if a Deployment does not say it.
+const REPLICAS: u64 = 2;
+
+pub(super) const PHASES: [Phase<Ctx>; 2] = [
+    Phase {
+        name: "addon/coredns",
+        about: "Upgrade the CoreDNS addon",
+        run: |ctx| {
+            Box::pin(async {
+                if ctx.node.config.cluster.dns.disabled {
+                    return Ok(Outcome::skipped("dns.disabled is set"));
+                }
+                if let Some(skipped) = waits(ctx).await? {
+                    return Ok(skipped);
+                }
+                let client = ctx.node.client().await?;
+                let resource = Resource::DEPLOYMENTS;
+                let Some(current) = get(&client, &resource, "kube-system", DNS).await? else {
+                    return Ok(Outcome::skipped("CoreDNS is not installed"));
+                };
+                let map = get(&client, &Resource::CONFIG_MAPS, "kube-system", DNS).await?;
+                let replicas = current["spec"]["replicas"].as_u64().unwrap_or(REPLICAS) as u32;
+                let mut objects = addons::coredns(&ctx.node.config.cluster, replicas)?;
+                keep_corefile(&mut objects, map.as_ref());
+                for object in objects.iter_mut().filter(|object| object["kind"] == "Deployment") {
+                    keep_resources(object, &current);
+                    mark(object, ctx.program.as_deref());
+                    *object = ctx.node.patches.apply("corednsdeployment", object.take())?;
+                }
+                ctx.node.apply_all(objects).await?;
+                Ok(Outcome::done())
+            })
+        },
+    },
+    Phase {
+        name: "addon/kube-proxy",
+        about: "Upgrade the kube-proxy addon",
+        run: |ctx| {
+            Box::pin(async {
+                if ctx.node.config.cluster.proxy.disabled {
+                    return Ok(Outcome::skipped("proxy.disabled is set"));
+                }
+                if let Some(skipped) = waits(ctx).await? {
+                    return Ok(skipped);
+                }
+                let client = ctx.node.client().await?;
+                if get(&client, &Resource::DAEMON_SETS, "kube-system", PROXY).await?.is_none() {
+                    return Ok(Outcome::skipped("kube-proxy is not installed"));
+                }
+                let config = &ctx.node.config;
+                let api = endpoint::of_node(&config.cluster, &config.init.local_api_endpoint);
+                let mut objects = addons::kube_proxy(
+                    &config.cluster,
+                    &config.proxy,
+                    config.custom_proxy,
+                    api,
+                    &ctx.node.proxy_env,
+                )?;
+                for object in objects.iter_mut().filter(|object| object["kind"] == "DaemonSet") {
+                    mark(object, ctx.program.as_deref());
+                }
+                ctx.node.apply_all(objects).await?;
+                Ok(Outcome::done())
+            })
+        },
+    },
+];
+
+/// Returns the reason to leave the add-ons as they are: this is a worker, or older control planes may not know what
+/// newer add-ons need.
+async fn waits(ctx: &mut Ctx) -> Result<Option<Outcome>, Error> {
+    if !ctx.is_control_plane() {
+        return Ok(Some(Outcome::skipped("not a control plane node")));
+    }
+    let client = ctx.node.client().await?;
+    let tag = images::version_tag(&ctx.node.config.cluster.kubernetes_version);
+    let left = if ctx.node.dry_run { Vec::new() } else { not_upgraded(&client, &tag).await? };
+    if left.is_empty() {
+        return Ok(None);
+    }
+    println!(
+        "[upgrade/addon] Skipping upgrade of addons because control plane instances {left:?} have not been upgraded"
+    );
+    Ok(Some(Outcome::skipped("other control planes have not been upgraded")))
+}
+
+/// Leaves a Corefile out that is not the one of this version.
+fn keep_corefile(objects: &mut Vec<Value>, current: Option<&Value>) {
+    let Some(current) =
+        current.map(|map| map.text("data.Corefile")).filter(|text| !text.is_empty())
+    else {
+        return;
+    };
+    let differs = |object: &Value| {
+        object["kind"] == "ConfigMap" && object["data"]["Corefile"].as_str() != Some(current)
+    };
+    if objects.iter().any(differs) {
+        println!(
+            "[upgrade/addon] The Corefile in ConfigMap kube-system/{DNS} is not the default one and is kept"
+        );
+        objects.retain(|object| !differs(object));
+    }
+}
+
+/// Keeps the resources that a user has given to the containers of a Deployment.
+fn keep_resources(new: &mut Value, current: &Value) {
+    let path = "/spec/template/spec/containers";
+    let current: Vec<Value> =
+        current.pointer(path).and_then(Value::as_array).cloned().unwrap_or_default();
+    let containers = new.pointer_mut(path).and_then(Value::as_array_mut);
+    for container in containers.into_iter().flatten() {
+        let same = current.iter().find(|other| other["name"] == container["name"]);
+        if let Some(resources) = same.and_then(|other| other.get("resources")) {
+            container["resources"] = resources.clone();
+        }
+    }
+}
+
+/// Marks the Pods of our own images, so that a new binary restarts them.
+fn mark(workload: &mut Value, program: Option<&str>) {
+    let template = &mut workload["spec"]["template"];
+    let image = template["spec"]["containers"][0]["image"].as_str().unwrap_or_default();
+    if let Some(program) = program.filter(|_| images::is_own(image)) {
+        template["metadata"]["annotations"][PROGRAM] = json!(program);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api_config::kubeadm::ClusterConfiguration;
+    use bootstrap_core::config::{Facts, default_cluster};
+
+    use super::*;
+
+    fn objects() -> Vec<Value> {
+        let mut cluster = ClusterConfiguration::default();
+        default_cluster(&mut cluster, &Facts::default());
+        addons::coredns(&cluster, 3).unwrap()
+    }
+
+    #[test]
+    fn keeps_changed_corefile() {
+        let all = objects();
+        let default = all.iter().find(|object| object["kind"] == "ConfigMap").unwrap();
+        let changed = json!({"data": {"Corefile": ".:53 {\n whoami\n}\n"}});
+        for (current, kept) in [(None, true), (Some(default), true), (Some(&changed), false)] {
+            let mut written = all.clone();
+            keep_corefile(&mut written, current);
+            assert_eq!(written.iter().any(|object| object["kind"] == "ConfigMap"), kept);
+            assert_eq!(written.len(), all.len() - usize::from(!kept));
+        }
+    }
+
+    #[test]
+    fn keeps_resources_of_a_user() {
+        let mut all = objects();
+        let new = all.iter_mut().find(|object| object["kind"] == "Deployment").unwrap();
+        let mut current = new.clone();
+        let limits = json!({"limits": {"memory": "512Mi"}});
+        current["spec"]["template"]["spec"]["containers"][0]["resources"] = limits.clone();
+        keep_resources(new, &current);
+        assert_eq!(new["spec"]["template"]["spec"]["containers"][0]["resources"], limits);
+        mark(new, Some("digest"));
+        assert!(new["spec"]["template"]["metadata"].get("annotations").is_none());
+    }
+}
