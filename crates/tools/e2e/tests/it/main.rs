@@ -46,4 +46,5 @@ mod streams;
 mod survive;
 mod systemd;
 mod top;
+mod upgrade;
 mod workloads;

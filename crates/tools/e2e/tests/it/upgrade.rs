@@ -1,0 +1,123 @@
+//! kubeadm's `upgrade`: from an earlier patch version, killed and repeated, and a new version that does not start.
+
+use e2e::{
+    Host, Machines, configuration, connect, is_etcd_installed, join_commands, ready, share_machine,
+    until,
+};
+
+/// A version whose images are built like those of the current one.
+const EARLIER: &str = "v1.36.1";
+const CURRENT: &str = "v1.36.2";
+
+/// The command line up to the subcommand's own flags. The host may have cgroup v1 only.
+fn upgrade(subcommand: &str) -> String {
+    format!("upgrade {subcommand} --ignore-preflight-errors SystemVerification")
+}
+
+/// Returns the images of kube-system's running containers, without repetitions.
+fn images(host: &Host<'_>) -> String {
+    let path = "jsonpath={.items[*].spec.containers[*].image}";
+    host.kubectl(&format!("-n kube-system get pods -o {path}")).ok()
+}
+
+fn container(host: &Host<'_>, namespace: &str, pod: &str) -> String {
+    let path = "jsonpath={.status.containerStatuses[0].containerID}";
+    host.kubectl(&format!("-n {namespace} get pod {pod} -o {path}")).ok()
+}
+
+#[test]
+fn upgrades_a_cluster_and_returns_from_a_version_that_does_not_start() {
+    let _turn = share_machine();
+    if !is_etcd_installed() {
+        return;
+    }
+    let machines = Machines::new("upgrade");
+    let (alpha, beta) = (machines.start("alpha", 1), machines.start("beta", 2));
+    let more = format!("kubernetesVersion: {EARLIER}\ncontrolPlaneEndpoint: 192.0.2.1:6443");
+    let file = alpha.write("kubeadm.yaml", &configuration(&more));
+    let output = alpha.windlass(&format!("init --config {file} --upload-certs")).ok();
+    beta.windlass(&join_commands(&alpha, &output).worker).ok();
+    connect(&alpha, &[&alpha, &beta]);
+    ready(&alpha, &[&alpha, &beta]);
+    beta.build_box();
+    alpha.kubectl("run box --image=box:1 --restart=Never").ok();
+    alpha.kubectl("wait pod/box --for=condition=Ready --timeout=60s").ok();
+    let (boxed, etcd) =
+        (container(&alpha, "default", "box"), container(&alpha, "kube-system", "etcd-alpha"));
+
+    let plan = alpha.windlass("upgrade plan").ok();
+    let row = |line: &&str| line.starts_with("kube-apiserver") && line.contains("alpha");
+    let row = plan.lines().find(row).unwrap_or_else(|| panic!("{plan}")).split_whitespace();
+    assert_eq!(row.collect::<Vec<_>>(), ["kube-apiserver", "alpha", EARLIER, CURRENT], "{plan}");
+    assert!(plan.contains(&format!("windlass upgrade apply {CURRENT}")), "{plan}");
+    let diff = alpha.windlass(&format!("upgrade diff {CURRENT}")).ok();
+    assert!(diff.contains(&format!("kube-scheduler:{EARLIER}\n+")), "{diff}");
+    for (arguments, reason) in [
+        ("", "Required arguments: [version]"),
+        ("v1.38.0 --yes", "is too high"),
+        ("v1.35.0 --yes --force", "is too low"),
+        ("latest --yes", "is not a version of Kubernetes"),
+        (CURRENT, "use --yes to upgrade without asking"),
+    ] {
+        let output = alpha.windlass(&upgrade(&format!("apply {arguments}"))).refused();
+        assert!(output.contains(reason), "{arguments}: {output}");
+    }
+    let output = beta.windlass(&upgrade(&format!("apply {CURRENT} --yes"))).refused();
+    assert!(output.contains("use upgrade node here"), "{output}");
+    assert!(!images(&alpha).contains(CURRENT));
+
+    does_not_start(&alpha);
+
+    // Killed in the middle and repeated, it ends well.
+    let apply = format!("{} {}", alpha.binary(), upgrade(&format!("apply {CURRENT} --yes")));
+    alpha.run("sh", &["-c", &format!("timeout -s KILL 12 {apply}")]);
+    until("an upgrade after one that was killed", || {
+        alpha
+            .windlass(&upgrade(&format!("apply {CURRENT} --yes")))
+            .ok_if(|text| text.contains("SUCCESS"))
+    });
+    let output = beta.windlass(&upgrade("node")).ok();
+    assert!(output.contains("[upgrade] The configuration for this node"), "{output}");
+    ready(&alpha, &[&alpha, &beta]);
+    alpha.kubectl("-n kube-system rollout status daemonset/kube-proxy --timeout=90s").ok();
+    alpha.kubectl("-n kube-system rollout status deployment/coredns --timeout=90s").ok();
+    until("only images of the new version", || {
+        let images = images(&alpha);
+        if images.contains(EARLIER) { Err(images) } else { Ok(()) }
+    });
+    let config = alpha.kubectl("-n kube-system get configmap kubeadm-config -o yaml").ok();
+    assert!(config.contains(&format!("kubernetesVersion: {CURRENT}")), "{config}");
+    // What did not change was not restarted.
+    assert_eq!(container(&alpha, "default", "box"), boxed);
+    assert_eq!(container(&alpha, "kube-system", "etcd-alpha"), etcd);
+    until("a log through the restarted kubelet", || {
+        alpha.kubectl("logs box").ok_if(|log| log.contains("here is box"))
+    });
+    let plan = alpha.windlass("upgrade plan").ok();
+    assert!(plan.contains("up-to-date"), "{plan}");
+}
+
+/// Upgrades with a patch that ends the scheduler at once: the earlier static Pods return.
+fn does_not_start(alpha: &Host<'_>) {
+    let manifests = || alpha.run("sh", &["-c", "cat /etc/kubernetes/manifests/kube-*.yaml"]).ok();
+    let before = manifests();
+    let script = "mkdir -p /etc/broken && cp $0 /etc/broken/kube-scheduler.yaml";
+    let patch =
+        "spec: {containers: [{name: kube-scheduler, command: [kube-scheduler, --nonsense]}]}\n";
+    alpha.run("sh", &["-c", script, &alpha.write("patch.yaml", patch)]).ok();
+    let file = alpha.write(
+        "upgrade.yaml",
+        "apiVersion: kubeadm.k8s.io/v1beta4\nkind: UpgradeConfiguration\ntimeouts: {upgradeManifests: 20s}\n\
+         apply: {patches: {directory: /etc/broken}}\n",
+    );
+    let output =
+        alpha.windlass(&upgrade(&format!("apply {CURRENT} --yes --config {file}"))).refused();
+    assert!(
+        output.contains("couldn't upgrade kube-scheduler, and the earlier static Pods run again"),
+        "{output}"
+    );
+    assert_eq!(manifests(), before);
+    alpha
+        .kubectl("-n kube-system wait pod/kube-scheduler-alpha --for=condition=Ready --timeout=60s")
+        .ok();
+}
