@@ -194,7 +194,10 @@ impl Node {
 
     /// Writes the static Pod of this node's load balancer, if the cluster has one, and its first API server.
     pub(crate) fn write_balancer(&self, first: &str) -> Result<Vec<FileChange>, Error> {
-        let Some(balancer) = &self.config.cluster.node_balancer else { return Ok(Vec::new()) };
+        let mut pods = self.access_pods(false).into_iter();
+        let Some((name, pod)) = pods.find(|(name, _)| *name == BALANCER) else {
+            return Ok(Vec::new());
+        };
         let mut touched = Vec::new();
         let servers = self.host.path(BALANCER_SERVERS);
         // An existing list is more recent.
@@ -204,19 +207,19 @@ impl Node {
             pki::write_file(&servers, format!("{first}\n").as_bytes(), pki::PUBLIC_MODE)?;
             touched.push(FileChange::written(servers));
         }
-        let pod = manifests::balancer(&self.config.cluster, balancer, &self.paths);
-        let file = format!("{BALANCER}.yaml");
-        touched.push(write_pod(&pod, &self.layout.manifests(), &file)?);
+        touched.push(self.write_access_pod(name, &pod)?);
         Ok(touched)
     }
 
     /// Writes the static Pod that contends for the virtual IP address, if the cluster has one.
     pub(crate) fn write_virtual_address(&self) -> Result<Option<FileChange>, Error> {
-        let Some(held) = &self.config.cluster.virtual_address else { return Ok(None) };
-        let local = &self.config.init.local_api_endpoint;
-        let pod =
-            manifests::virtual_address(&self.config.cluster, held, local, self.name(), &self.paths);
-        write_pod(&pod, &self.layout.manifests(), &format!("{VIRTUAL_ADDRESS}.yaml")).map(Some)
+        let mut pods = self.access_pods(true).into_iter();
+        let pod = pods.find(|(name, _)| *name == VIRTUAL_ADDRESS);
+        pod.map(|(name, pod)| self.write_access_pod(name, &pod)).transpose()
+    }
+
+    fn write_access_pod(&self, name: &str, pod: &Value) -> Result<FileChange, Error> {
+        write_pod(pod, &self.layout.manifests(), &format!("{name}.yaml"))
     }
 
     /// Returns the configured timeouts with defaults.

@@ -1,4 +1,4 @@
-//! The command line of `init`, `join` and `reset`: all phases, or one with `phase NAME…`.
+//! The command line of `init`, `join`, `upgrade` and `reset`: all phases, or one with `phase NAME…`.
 
 use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
 
