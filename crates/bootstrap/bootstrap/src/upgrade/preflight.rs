@@ -77,7 +77,7 @@ pub(super) async fn check_health(
     state: &ClusterState,
     ignored: &preflight::Ignored,
 ) -> Result<(), Error> {
-    println!("[upgrade] Running cluster health checks");
+    eprintln!("[upgrade] Running cluster health checks");
     let job = if node.dry_run { Ok(()) } else { run_job(client, node).await };
     let missing: Vec<String> = Component::CONTROL_PLANE
         .iter()

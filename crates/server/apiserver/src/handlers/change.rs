@@ -339,7 +339,9 @@ enum Attempt {
 /// Rejects a stale resourceVersion, and a missing one for kinds whose updates require it.
 fn check_version(call: &Call, stored: &Object, new: &Value) -> Result<(), Box<Status>> {
     let definition = &call.resource.definition;
-    let named = new.text("metadata.resourceVersion");
+    // "0" is no version of an object: kubeadm sends it for an update of whatever is there.
+    let named =
+        Some(new.text("metadata.resourceVersion")).filter(|v| *v != "0").unwrap_or_default();
     if !named.is_empty() && named != stored.revision.to_string() {
         return Err(Box::new(Status::modified(&definition.group_resource(), &call.path.name)));
     }

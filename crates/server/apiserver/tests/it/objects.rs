@@ -40,6 +40,9 @@ async fn creates_updates_and_deletes_object() {
     let mut free = made.clone();
     free["metadata"].as_object_mut().unwrap().remove("resourceVersion");
     assert_eq!(api.put(&format!("{maps}/a"), &free).await.ok()["data"]["k"], "v");
+    free["metadata"]["resourceVersion"] = json!("0");
+    free["data"]["k"] = json!("zero");
+    assert_eq!(api.put(&format!("{maps}/a"), &free).await.ok()["data"]["k"], "zero");
     free["metadata"]["uid"] = json!("another");
     api.put(&format!("{maps}/a"), &free).await.refused(409, "Conflict");
 
