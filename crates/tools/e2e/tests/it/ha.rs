@@ -3,6 +3,7 @@
 
 mod admin;
 mod components;
+mod upgrade;
 
 use std::{
     collections::BTreeMap,
