@@ -12,7 +12,11 @@ use crate::{
 const NAME: &str = "kubernetes.io/csi/disks.example.com^vol-1";
 
 async fn scene() -> Cluster {
-    let cluster = Cluster::start(&["persistentvolume-attach-detach-controller"], Config::default());
+    scene_with(Config::default()).await
+}
+
+async fn scene_with(config: Config) -> Cluster {
+    let cluster = Cluster::start(&["persistentvolume-attach-detach-controller"], config);
     let api = &cluster.api;
     for name in ["a", "b"] {
         let ready = json!([{"type": "Ready", "status": "True"}]);
@@ -121,5 +125,29 @@ async fn skips_volumes_whose_driver_needs_no_attach() {
     assert!(attachments(api).is_empty());
     delete(api, &Resource::CSI_DRIVERS, "", "disks.example.com").await;
     until(api, "attached", |api| attachments(api).len() == 1).await;
+    cluster.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn moves_volume_at_once_from_node_that_is_out_of_service() {
+    // Without the taint, nothing would ever be detached by force.
+    let config = Config { disable_force_detach: true, ..Config::default() };
+    let cluster = scene_with(config).await;
+    let api = &cluster.api;
+    pod(api, "one", "a").await;
+    until(api, "attached to a", |api| attachments(api).len() == 1).await;
+    let unwell =
+        json!({"volumesInUse": [NAME], "conditions": [{"type": "Ready", "status": "Unknown"}]});
+    status(api, &Resource::NODES, "a", unwell).await;
+    delete(api, &Resource::PODS, "default", "one").await;
+    pod(api, "two", "b").await;
+    tokio::time::sleep(2 * plan::FORCE).await;
+    assert!(attachments(api).iter().map(|(_, node)| node).eq(["a"]), "the node may still write");
+    let taint = json!([{"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}]);
+    let at = PatchTarget { namespace: "", name: "a", subresource: "" };
+    api.merge(&Resource::NODES, at, json!({"spec": {"taints": taint}})).await;
+    let start = Instant::now();
+    until(api, "moved", |api| attachments(api).iter().map(|(_, node)| node).eq(["b"])).await;
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
     cluster.stop().await;
 }
