@@ -9,7 +9,7 @@ use kubelet_objects::{Events, NodeInformer, Objects};
 use pod_core::Timestamp;
 use sys::mount::Mounts;
 
-use crate::{drivers::Drivers, operations::Operations};
+use crate::{drivers::Drivers, operations::Operations, program::VolumePrograms};
 
 /// The directory below the kubelet's root for volumes that the kubelet creates for claims.
 pub(crate) const LOCAL_DIRECTORY: &str = "local-volumes";
@@ -28,6 +28,8 @@ pub struct Volumes {
     pub events: Events,
     /// The kernel's mounts.
     pub mounts: Arc<dyn Mounts>,
+    /// The host's programs that mount volumes.
+    pub programs: VolumePrograms,
     /// The operations on volumes' files, which run with a timeout in threads of their own.
     pub operations: Operations,
     /// The CSI drivers of this node and their volumes in use.

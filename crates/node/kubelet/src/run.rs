@@ -7,7 +7,7 @@ use kubelet_objects::{Events, NodeInformer, Objects};
 use kubelet_resources::{Claims, Devices, Placement, PlacementError, PluginWatcher, Topology};
 use kubelet_server::Backend;
 use kubelet_stats::{Machine, Stats, StatsSources};
-use kubelet_volumes::{Operations, Volumes};
+use kubelet_volumes::{Operations, VolumePrograms, Volumes};
 use pod_core::{PodRegistry, paths::DIRECTORY_MODE};
 use rt::Tasks;
 use sys::mount::{HostMounts, Mounts};
@@ -194,6 +194,7 @@ fn volumes(
         objects: Arc::new(Objects::new(client.clone(), tasks)),
         events: Events::new(client, node, clock.clone(), tasks),
         mounts: Arc::new(HostMounts),
+        programs: VolumePrograms::default(),
         operations: Operations::default(),
         drivers: Arc::default(),
         clock: clock.clone(),

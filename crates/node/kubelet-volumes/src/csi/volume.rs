@@ -264,13 +264,26 @@ async fn publish_context(
         }
     };
     let waited = tokio::time::timeout(ATTACH, wait).await;
-    waited.map_err(|_| Cause::NotAttached(request.volume.name.clone()))?;
     let Some(client) = volumes.objects.client() else { return Ok(Strings::new()) };
     let object: Option<VolumeAttachment> =
         client.get(&Resource::VOLUME_ATTACHMENTS, "", attachment).await.or_none()?;
+    if waited.is_err() {
+        if let Some(object) = object.filter(is_exhausted) {
+            volumes.drivers.set_exhausted(&object.spec.attacher);
+        }
+        return Err(Cause::NotAttached(request.volume.name.clone()));
+    }
     let status = object.and_then(|object| object.status).filter(|status| status.attached);
     let status = status.ok_or_else(|| Cause::Attachment(attachment.to_owned()))?;
     Ok(status.attachment_metadata.unwrap_or_default())
+}
+
+/// Reports whether the driver did not attach the volume because the node has too many.
+fn is_exhausted(attachment: &VolumeAttachment) -> bool {
+    /// The gRPC code `RESOURCE_EXHAUSTED`.
+    const RESOURCE_EXHAUSTED: i32 = 8;
+    let error = attachment.status.as_ref().and_then(|status| status.attach_error.as_ref());
+    error.and_then(|error| error.error_code) == Some(RESOURCE_EXHAUSTED)
 }
 
 async fn secret(
