@@ -4,7 +4,9 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use kubelet_config::{Args, HostSettings, Settings};
 use kubelet_objects::{Events, NodeInformer, Objects};
-use kubelet_resources::{Claims, Devices, Placement, PlacementError, PluginWatcher, Topology};
+use kubelet_resources::{
+    Claims, Devices, Placement, PlacementError, PluginWatcher, Topology, VolumeLimits,
+};
 use kubelet_server::Backend;
 use kubelet_stats::{Machine, Stats, StatsSources};
 use kubelet_volumes::{Operations, VolumePrograms, Volumes};
@@ -314,6 +316,9 @@ fn start_plugins(ctx: &Context, client: client::Client) {
         claims: ctx.claims.clone(),
     };
     ctx.tasks.keep("kubelet plugins", move || watcher.clone().run());
+    let drivers = ctx.volumes.drivers.clone();
+    let limits = VolumeLimits::new(client.clone(), &ctx.settings.node_name, drivers, &ctx.tasks);
+    ctx.tasks.keep("kubelet volume limits", move || limits.clone().run());
     let (claims, node) = (ctx.claims.clone(), ctx.settings.node_name.clone());
     ctx.tasks.keep("kubelet resource slices", move || {
         kubelet_resources::remove_slices(claims.clone(), client.clone(), node.clone())
