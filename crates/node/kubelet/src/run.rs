@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use kubelet_config::{Args, HostSettings, Settings};
+use kubelet_config::{Args, CloudSettings, HostSettings, Settings};
 use kubelet_objects::{Events, NodeInformer, Objects};
 use kubelet_resources::{
     Claims, Devices, Placement, PlacementError, PluginWatcher, Topology, VolumeLimits,
@@ -65,7 +65,9 @@ impl Config {
             _ => None,
         };
         let rotate_certificates = file.rotate_certificates;
-        Ok(Self { settings: Settings::new(&file, host)?, heartbeats, rotate_certificates })
+        let mut settings = Settings::new(&file, host)?;
+        settings.cloud = CloudSettings::new(args)?;
+        Ok(Self { settings, heartbeats, rotate_certificates })
     }
 }
 
