@@ -33,7 +33,7 @@ pub enum Error {
     #[error(transparent)]
     Csi(#[from] Box<CsiError>),
     #[error(transparent)]
-    Program(#[from] VolumeProgramError),
+    Program(Box<VolumeProgramError>),
     #[error("nfs.server {0:?}: it must be a host name or an address")]
     NfsServer(String),
     #[error("nfs.path {0:?}: it must be an absolute path")]
@@ -48,6 +48,12 @@ pub enum Error {
     IscsiDevice(PathBuf),
     #[error("volumes of this type are not supported by this kubelet")]
     Unsupported,
+}
+
+impl From<VolumeProgramError> for Error {
+    fn from(error: VolumeProgramError) -> Self {
+        Self::Program(Box::new(error))
+    }
 }
 
 impl Error {

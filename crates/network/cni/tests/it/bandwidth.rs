@@ -22,7 +22,7 @@ fn transfer(node: &Node, pod: &Pod, from_pod: bool) -> Duration {
     let connect = || TcpStream::connect_timeout(&to, Duration::from_secs(5)).unwrap();
     let mut outer = node.namespace.run(connect).unwrap();
     let mut inner = listener.accept().unwrap().0;
-    let (mut sender, receiver) =
+    let (sender, receiver) =
         if from_pod { (&mut inner, &mut outer) } else { (&mut outer, &mut inner) };
     receiver.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let start = Instant::now();
