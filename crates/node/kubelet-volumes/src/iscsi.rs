@@ -23,7 +23,7 @@ use sys::mount::Mounts;
 
 use crate::{
     drivers::Drivers,
-    error::{ClaimError, Error},
+    error::{Cause, ClaimError, CsiError, Error, VolumeStep},
     nfs::mount_options,
     operations::EarlierResult,
     ownership,
@@ -63,6 +63,15 @@ pub(crate) async fn prepare_volume(
     }
     let mut source = Source::persistent(source)?;
     source.read_only |= read_only;
+    let volumes = request.volumes;
+    let (uid, unique) =
+        (request.pod.metadata.uid.as_deref().unwrap_or_default(), source.target.unique_name());
+    volumes.drivers.add_user(&unique, uid, true);
+    let at = volumes.pod_dir(uid).join("volumes").join(PLUGIN).join(&name);
+    if !volumes.mounts.is_mount_point(&at)? && !volumes.wait_attached(&unique).await {
+        let cause = Cause::NotAttached(request.volume.name.clone());
+        return Err(Box::new(CsiError { step: VolumeStep::Wait, volume: name, cause }).into());
+    }
     prepare(request, name, source, mount_options(volume)).await
 }
 
@@ -149,6 +158,7 @@ impl MountJob {
         let _turn = self.drivers.lock_volume(&target.unique_name()).await;
         let whole = node_mount(&self.root, target);
         if !site.mounts.is_mount_point(&whole)? {
+            self.drivers.set_staged(&target.unique_name(), true);
             Sessions { programs: &site.programs, target }.log_in(&self.chap).await?;
             let device = disk::find(&site.programs, target).await?;
             sys::make_directories(&whole, DIRECTORY_MODE)
@@ -200,6 +210,13 @@ fn records(pod_dir: &Path) -> Vec<(PathBuf, Record)> {
     entries.filter_map(|entry| read(entry.path())).collect()
 }
 
+/// Returns the names of all disks that an earlier kubelet has connected to.
+pub(crate) fn connected_disks(root: &Path) -> Vec<String> {
+    let pods = fs::read_dir(root.join("pods")).into_iter().flatten().flatten();
+    let all = pods.flat_map(|pod| records(&pod.path()));
+    all.map(|(_, record)| record.target.unique_name()).collect()
+}
+
 /// Unmounts the iSCSI volumes of a Pod, and logs out of those that no other Pod uses.
 pub(crate) async fn unmount(volumes: &Volumes, uid: &str) -> Result<(), Error> {
     let pod_dir = volumes.pod_dir(uid);
@@ -233,7 +250,8 @@ impl UnmountJob {
         let target = &record.target;
         let _turn = self.drivers.lock_volume(&target.unique_name()).await;
         self.unmount(&record.at).await?;
-        if !self.is_used_by_others(path, target) {
+        let is_last = !self.is_used_by_others(path, target);
+        if is_last {
             let whole = node_mount(&self.root, target);
             // Not a lazy unmount: the disk must have all data before the session ends.
             self.unmount(&whole).await?;
@@ -241,7 +259,12 @@ impl UnmountJob {
                 Sessions { programs: &self.programs, target }.log_out().await?;
             }
         }
-        fs::remove_file(path).map_err(Error::file("remove", path))
+        fs::remove_file(path).map_err(Error::file("remove", path))?;
+        if is_last {
+            // Another node may have the disk now.
+            self.drivers.set_staged(&target.unique_name(), false);
+        }
+        Ok(())
     }
 
     async fn unmount(&self, at: &Path) -> Result<(), Error> {

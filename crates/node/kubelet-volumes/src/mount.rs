@@ -90,9 +90,9 @@ impl Volumes {
     pub async fn unmount(&self, uid: &str) -> Result<(), Error> {
         // A running mount would create the directory again.
         self.operations.wait_idle(uid).await?;
-        // Drivers unmount their own volumes.
-        csi::unmount(self, uid).await?;
         iscsi::unmount(self, uid).await?;
+        // Drivers unmount their own volumes. After that, the Pod is no user of any volume.
+        csi::unmount(self, uid).await?;
         let (dir, mounts) = (self.pod_dir(uid), self.mounts.clone());
         self.operations
             .run((uid, ""), EarlierResult::Discard, move || remove(&dir, mounts.as_ref()))

@@ -3,6 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use kubelet_objects::{Events, NodeInformer, Objects};
@@ -13,6 +14,9 @@ use crate::{drivers::Drivers, operations::Operations, program::VolumePrograms};
 
 /// The directory below the kubelet's root for volumes that the kubelet creates for claims.
 pub(crate) const LOCAL_DIRECTORY: &str = "local-volumes";
+
+/// The time that a Pod waits for a volume to be attached before it reports an error, as upstream.
+const ATTACH: Duration = Duration::from_secs(123);
 
 /// The volumes of one kubelet.
 pub struct Volumes {
@@ -45,6 +49,19 @@ impl Volumes {
 
     pub(crate) fn now(&self) -> Timestamp {
         pod_core::timestamp(self.clock.now())
+    }
+
+    /// Waits until the Node lists a volume as attached and in use. Returns `false` after upstream's time limit.
+    pub(crate) async fn wait_attached(&self, volume: &str) -> bool {
+        let mut changes = self.node.changes();
+        let wait = async {
+            while !self.node.get().is_some_and(|node| node.may_use(volume)) {
+                if changes.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
+        tokio::time::timeout(ATTACH, wait).await.is_ok()
     }
 
     /// Returns the directory of the local volumes that the kubelet creates.

@@ -151,3 +151,40 @@ async fn moves_volume_at_once_from_node_that_is_out_of_service() {
     assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
     cluster.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn keeps_iscsi_disk_from_second_node_until_first_has_logged_out() {
+    const DISK: &str = "kubernetes.io/iscsi/192.0.2.1:iqn.2001-04.com.example:disk:1";
+    let attached = |api: &FakeApi, node: &str| {
+        let node = api.get(&Resource::NODES, "", node).unwrap_or_default();
+        node["status"]["volumesAttached"][0]["name"] == DISK
+    };
+    let cluster = scene().await;
+    let api = cluster.api.clone();
+    let at = PatchTarget { namespace: "", name: "disk", subresource: "" };
+    let target =
+        json!({"targetPortal": "192.0.2.1", "iqn": "iqn.2001-04.com.example:disk", "lun": 1});
+    api.merge(&VOLUMES, at, json!({"spec": {"csi": null, "iscsi": target}})).await;
+    pod(&api, "one", "a").await;
+    until(&api, "attached to a", |api| attached(api, "a")).await;
+    assert!(attachments(&api).is_empty(), "there is no driver");
+    until(&api, "an Event", |api| !events(api, "SuccessfulAttachVolume").is_empty()).await;
+    status(&api, &Resource::NODES, "a", json!({"volumesInUse": [DISK]})).await;
+    pod(&api, "two", "b").await;
+    until(&api, "refused", |api| !events(api, "FailedAttachVolume").is_empty()).await;
+    let words = "Multi-Attach error for volume \"disk\" Volume is already used by pod(s) one";
+    assert_eq!(events(&api, "FailedAttachVolume"), [words]);
+    // A new controller knows the attachment from the Node, and the healthy node keeps the disk without a time limit.
+    cluster.stop().await;
+    let controllers = ["persistentvolume-attach-detach-controller"];
+    let cluster = Cluster::start_on(api.clone(), &controllers, Config::default());
+    delete(&api, &Resource::PODS, "default", "one").await;
+    tokio::time::sleep(2 * plan::FORCE).await;
+    assert!(attached(&api, "a") && !attached(&api, "b"));
+    status(&api, &Resource::NODES, "a", json!({"volumesInUse": null})).await;
+    until(&api, "moved", |api| attached(api, "b") && !attached(api, "a")).await;
+    // A deleted volume leaves nothing behind.
+    delete(&api, &VOLUMES, "", "disk").await;
+    until(&api, "gone", |api| !attached(api, "b")).await;
+    cluster.stop().await;
+}

@@ -14,6 +14,8 @@ const PORT: &str = "3260";
 /// A disk of an iSCSI target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Target {
+    /// The address of the target as the volume has it, without a default port.
+    pub(crate) address: String,
     /// The addresses of the target with their ports, the first one first.
     pub(crate) portals: Vec<String>,
     pub(crate) iqn: String,
@@ -94,6 +96,7 @@ impl Source {
         }
         Ok(Self {
             target: Target {
+                address: source.target_portal.clone(),
                 portals,
                 iqn: source.iqn.clone(),
                 lun: source.lun,
@@ -122,8 +125,7 @@ impl Target {
 
     /// Returns the disk's name in a Node's status, as upstream.
     pub(crate) fn unique_name(&self) -> String {
-        let portal = self.portals.first().map_or("", String::as_str);
-        format!("kubernetes.io/iscsi/{portal}:{}:{}", self.iqn, self.lun)
+        format!("kubernetes.io/iscsi/{}:{}:{}", self.address, self.iqn, self.lun)
     }
 }
 

@@ -22,6 +22,7 @@ const PASSWORD: &str = "a-secret-of-chap";
 /// A node whose programs write their names and arguments to a log.
 struct Node {
     dir: tempfile::TempDir,
+    api: FakeApi,
     kernel: Arc<RecordedMounts>,
     volumes: Volumes,
 }
@@ -46,7 +47,7 @@ impl Node {
         let mut volumes = tests::volumes(&dir.path().join("kubelet"), kernel.clone(), client);
         volumes.programs = programs;
         volumes.operations = crate::Operations::new(Duration::from_secs(20));
-        let node = Self { dir, kernel, volumes };
+        let node = Self { dir, api, kernel, volumes };
         for name in ["mount", "umount", "mkfs.ext4", "fsck"] {
             node.stand_in(name, "");
         }
@@ -187,6 +188,68 @@ async fn refused_login_keeps_no_secret_and_busy_disk_keeps_its_session() {
     node.stand_in("iscsiadm", &existing);
     node.mount("three").await.unwrap();
     assert!(node.calls().iter().any(|call| call.ends_with(&format!("-T {IQN} -R"))));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn persistent_disk_is_in_use_from_before_the_login_until_after_the_logout() {
+    let node = Node::new().await;
+    let name = format!("kubernetes.io/iscsi/192.0.2.1:{IQN}:1");
+    let in_use = |volumes: &Volumes| volumes.drivers.in_use(|_| true);
+    let source = json!({"targetPortal": "192.0.2.1", "iqn": IQN, "lun": 1});
+    let volume: PersistentVolume = serde_json::from_value(json!({"metadata": {"name": "pv"},
+        "spec": {"iscsi": source, "mountOptions": ["noatime"]}}))
+    .unwrap();
+    let pod =
+        tests::pod("one", json!([{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]));
+    let (tokens, facts) = (Tokens::default(), NodeFacts::default);
+    let request = Request {
+        volumes: &node.volumes,
+        pod: &pod,
+        volume: &pod.spec.as_ref().unwrap().volumes.as_ref().unwrap()[0],
+        node: &facts,
+        tokens: &tokens,
+    };
+    let source = volume.spec.as_ref().unwrap().iscsi.clone().unwrap();
+    let attach = prepare_volume(&request, &volume, &source, true);
+    let early = tokio::time::timeout(Duration::from_millis(300), attach).await;
+    assert!(early.is_err() && node.calls().is_empty(), "no node uses a disk that it does not have");
+    assert_eq!(in_use(&node.volumes), std::slice::from_ref(&name), "the controller sees who waits");
+    let status =
+        json!({"volumesAttached": [{"name": name, "devicePath": ""}], "volumesInUse": [name]});
+    node.api
+        .create(&Resource::NODES, json!({"metadata": {"name": "node"}, "status": status}))
+        .await;
+    node.stand_in("blkid", "");
+    let work = prepare_volume(&request, &volume, &source, true).await.unwrap();
+    let site = Site {
+        pod: pod.clone(),
+        pod_dir: node.volumes.pod_dir("one"),
+        volume: "v".to_owned(),
+        mounts: node.kernel.clone(),
+        now: node.volumes.now(),
+        programs: node.volumes.programs.clone(),
+        runtime: tokio::runtime::Handle::current(),
+    };
+    let mounted = tokio::task::spawn_blocking(move || work(&site)).await.unwrap().unwrap();
+    assert!(mounted.read_only && mounted.path.ends_with("kubernetes.io~iscsi/pv"));
+    let calls = node.calls();
+    assert!(calls.last().unwrap().starts_with("mount -t ext4 -o noatime,ro,defaults"), "{calls:?}");
+    assert!(
+        !calls.iter().any(|call| call.starts_with("mkfs")),
+        "a read-only disk is not formatted"
+    );
+
+    // A restarted kubelet finds it on the disk.
+    let mut anew = tests::volumes(&node.volumes.root, node.kernel.clone(), None);
+    anew.programs = node.volumes.programs.clone();
+    anew.reconstruct().await.unwrap();
+    assert_eq!(in_use(&anew), [name]);
+    node.stand_in("umount", "exit 32");
+    anew.unmount("one").await.unwrap_err();
+    assert_eq!(in_use(&anew).len(), 1);
+    node.stand_in("umount", "");
+    anew.unmount("one").await.unwrap();
+    assert!(in_use(&anew).is_empty());
 }
 
 #[test]
