@@ -10,7 +10,7 @@ use net_core::{Cidr, Family, api::Protocol, conntrack::Flow, nft::InstalledTable
 
 use crate::{
     error::{Error, NftError},
-    net::{Address, Link, LinkChange, Neighbour, Net, NewKind, NewLink, Route},
+    net::{Address, Link, LinkChange, Neighbour, Net, NewKind, NewLink, RateLimit, Route},
 };
 
 /// An in-memory network that records every change, for tests of components.
@@ -139,6 +139,7 @@ impl Net for Fake {
         state.log.push(format!("add link {}", link.name));
         match &link.kind {
             NewKind::Bridge => drop(state.push_link(link.name, "bridge", link.mtu)),
+            NewKind::Ifb => drop(state.push_link(link.name, "ifb", link.mtu)),
             NewKind::Vxlan { .. } => drop(state.push_link(link.name, "vxlan", link.mtu)),
             NewKind::Veth { peer, netns, .. } => {
                 state.push_link(link.name, "veth", link.mtu);
@@ -175,6 +176,16 @@ impl Net for Fake {
         } else {
             Err(refused("deleting link number", &index, rustix::io::Errno::NODEV))
         }
+    }
+
+    fn limit_sent(&self, index: u32, limit: &RateLimit) -> Result<(), Error> {
+        self.state().log.push(format!("limit what {index} sends {limit:?}"));
+        Ok(())
+    }
+
+    fn redirect_received(&self, index: u32, to: u32) -> Result<(), Error> {
+        self.state().log.push(format!("redirect what {index} receives to {to}"));
+        Ok(())
     }
 
     fn addresses(&self) -> Result<Vec<Address>, Error> {

@@ -9,10 +9,10 @@ use crate::{
     conntrack,
     error::Error,
     iptables, link, listeners,
-    net::{Address, Link, LinkChange, Neighbour, Net, NewLink, Route},
+    net::{Address, Link, LinkChange, Neighbour, Net, NewLink, RateLimit, Route},
     nft, route,
     socket::Socket,
-    xtables,
+    traffic, xtables,
 };
 
 /// The kernel's network configuration in one namespace.
@@ -47,6 +47,17 @@ impl Net for Kernel {
 
     fn delete_link(&self, index: u32) -> Result<(), Error> {
         link::delete(&self.route, index)
+    }
+
+    fn limit_sent(&self, index: u32, limit: &RateLimit) -> Result<(), Error> {
+        traffic::limit(&self.route, index, limit)
+    }
+
+    fn redirect_received(&self, index: u32, to: u32) -> Result<(), Error> {
+        match traffic::redirect(&self.route, index, to) {
+            Err(error) if error.is_exists() => Ok(()),
+            other => other,
+        }
     }
 
     fn addresses(&self) -> Result<Vec<Address>, Error> {

@@ -27,6 +27,7 @@ mod route;
 mod socket;
 mod sysctl;
 mod table;
+mod traffic;
 mod wire;
 mod xtables;
 
@@ -34,7 +35,7 @@ pub use error::{Error, NftError, XtablesError};
 pub use fake::Fake;
 pub use kernel::Kernel;
 pub use namespace::Namespace;
-pub use net::{Address, Link, LinkChange, Neighbour, Net, NewKind, NewLink, Route};
+pub use net::{Address, Link, LinkChange, Neighbour, Net, NewKind, NewLink, RateLimit, Route};
 pub use nft::has_nft;
 pub use sysctl::{has_ipv6, refuse_routes, set_sysctl};
 pub use table::{TableWriter, WriteStats};

@@ -83,6 +83,7 @@ pub(crate) fn add(socket: &Socket, link: &NewLink<'_>) -> Result<(), Error> {
             info.text(INFO_KIND, "bridge")
                 .nest(INFO_DATA, |data| _ = data.attribute(BRIDGE_SNOOPING, &[0]));
         }
+        NewKind::Ifb => _ = info.text(INFO_KIND, "ifb"),
         NewKind::Veth { peer, peer_mac, netns } => {
             info.text(INFO_KIND, "veth").nest(INFO_DATA, |data| {
                 data.nest(1, |message| {

@@ -54,6 +54,19 @@ pub enum NewKind<'a> {
     Veth { peer: &'a str, peer_mac: Option<[u8; 6]>, netns: Option<BorrowedFd<'a>> },
     /// A VXLAN. `device` is the index of the underlying link.
     Vxlan { vni: u32, port: u16, local: Option<IpAddr>, device: Option<u32> },
+    /// A device that delays the packets which another link receives.
+    Ifb,
+}
+
+/// A limit of what a link sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateLimit {
+    /// The rate in bytes per second.
+    pub bytes_per_second: u64,
+    /// The bytes that may be sent at once after a pause.
+    pub burst: u32,
+    /// The bytes that may wait. Packets beyond that are dropped.
+    pub queue: u32,
 }
 
 /// The changes of a link; `None` keeps a value.
@@ -149,6 +162,10 @@ pub trait Net: Send + Sync {
     fn change_link(&self, index: u32, change: &LinkChange<'_>) -> Result<(), Error>;
     /// Deletes a link.
     fn delete_link(&self, index: u32) -> Result<(), Error>;
+    /// Limits the rate of what a link sends, replacing an earlier limit.
+    fn limit_sent(&self, index: u32, limit: &RateLimit) -> Result<(), Error>;
+    /// Lets everything that a link receives pass through the link `to` first. Succeeds if it does.
+    fn redirect_received(&self, index: u32, to: u32) -> Result<(), Error>;
     /// Returns the addresses of all links.
     fn addresses(&self) -> Result<Vec<Address>, Error>;
     /// Adds an address. Succeeds if it exists.

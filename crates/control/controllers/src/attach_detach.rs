@@ -1,9 +1,11 @@
-//! Attaches CSI volumes to the nodes of the Pods that use them, and detaches them from other nodes
+//! Attaches CSI volumes and iSCSI disks to the nodes of the Pods that use them, and detaches them from other nodes
 //! (persistentvolume-attach-detach-controller).
 //!
-//! The driver's external attacher does the work. This controller creates and deletes VolumeAttachments and writes
+//! A CSI driver's external attacher does the work. This controller creates and deletes VolumeAttachments and writes
 //! `volumesAttached` in each Node's status. It never detaches a volume that a healthy node reports as in use.
 
+mod direct;
+mod disk;
 mod plan;
 
 use std::{
@@ -17,10 +19,8 @@ use client::{
     Change, DeleteOptions, Error, Index, NotFoundExt as _, PatchKind, PatchTarget, Preconditions,
     Resource, WorkQueue,
 };
-use data_encoding::HEXLOWER;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use crate::{
@@ -30,6 +30,8 @@ use crate::{
     shared::Watched,
     views::{CsiVolume, Node, PersistentVolume, Pod, VolumeClaim, is_true},
 };
+use direct::DirectDisks;
+use disk::{Disk, ISCSI};
 use plan::{Attachment, NodeState, Step, many_nodes, plan};
 
 const VOLUMES: Resource = Resource::PERSISTENT_VOLUMES;
@@ -110,6 +112,7 @@ struct Memory {
     /// The VolumeAttachments that are about to be deleted: uid to node name. They are left out of the node's
     /// `volumesAttached`, so that its kubelet does not start to use the volumes.
     detaching: HashMap<String, String>,
+    direct: DirectDisks,
     /// Pairs of volume and node for which the Multi-Attach Event was recorded.
     refused: BTreeSet<(String, String)>,
 }
@@ -143,7 +146,7 @@ pub(crate) fn start(context: Context) {
     // One worker: changes of a volume's attachments and of a Node's status must not overtake each other.
     context.run(&queue, 1, waits, attacher, |attacher, key| async move {
         match key.strip_prefix(NODE) {
-            Some(node) => attacher.write_node_status(node).await,
+            Some(node) => attacher.reconcile_node(node).await,
             None => attacher.reconcile(&key).await,
         }
     });
@@ -170,7 +173,7 @@ fn concerns(change: &Change<'_, Node>) -> bool {
 impl Attacher {
     fn follow(self: &Arc<Self>, pods: &Watched<Pod>, attachments: &Watched<VolumeAttachment>) {
         self.volumes.on_key_if(&self.queue, |change| {
-            change.old.or(change.new).is_some_and(|volume| volume.spec.csi.is_some())
+            change.old.or(change.new).is_some_and(|volume| Disk::of(volume).is_some())
         });
         let add = self.queue.clone();
         self.claims.on(move |change| {
@@ -264,10 +267,10 @@ impl Attacher {
     fn desired(
         &self,
         volume: &PersistentVolume,
-        csi: &CsiVolume,
+        disk: Disk<'_>,
     ) -> BTreeMap<String, Vec<Arc<Pod>>> {
         let mut desired: BTreeMap<String, Vec<Arc<Pod>>> = BTreeMap::new();
-        if !self.is_attachable(csi) {
+        if matches!(disk, Disk::Csi(csi) if !self.is_attachable(csi)) {
             return desired;
         }
         for pod in self.pods_of(volume) {
@@ -282,25 +285,27 @@ impl Attacher {
         desired
     }
 
+    async fn reconcile_node(&self, name: &str) -> Result<(), Error> {
+        let direct: Vec<String> =
+            self.memory().direct.on_node(name).map(|(volume, _)| volume.clone()).collect();
+        direct.into_iter().for_each(|volume| self.queue.add(volume));
+        self.write_node_status(name).await
+    }
+
     async fn reconcile(&self, name: &str) -> Result<(), Error> {
-        let Some(volume) = self.volumes.get(name) else { return Ok(()) };
-        let Some(csi) = &volume.spec.csi else { return Ok(()) };
-        let desired = self.desired(&volume, csi);
-        let items = self.of_volume.get(name);
-        let own = items.iter().filter(|of| of.metadata.name == csi.attachment(&of.spec.node_name));
-        let attachments: Vec<Attachment> = own
-            .map(|of| Attachment {
-                name: of.metadata.name.clone(),
-                uid: of.metadata.uid.clone(),
-                node: of.spec.node_name.clone(),
-                terminating: of.metadata.terminating(),
-            })
-            .collect();
+        let Some(volume) = self.volumes.get(name) else {
+            let nodes = self.memory().direct.forget(name);
+            nodes.iter().for_each(|node| self.queue.add(of_node(node)));
+            return Ok(());
+        };
+        let Some(disk) = Disk::of(&volume) else { return Ok(()) };
+        let desired = self.desired(&volume, disk);
+        let attachments = self.attachments(name, disk);
         let now = Instant::now();
         self.memory().since.retain(|(of, node), _| {
             of != name || attachments.iter().any(|a| a.node == *node) && !desired.contains_key(node)
         });
-        let state = |node: &str| self.state(node, csi, name, now);
+        let state = |node: &str| self.state(node, disk, name, now);
         let many = many_nodes(&volume.spec.access_modes);
         let force = !self.context.config.disable_force_detach;
         for step in plan(many, &desired, &attachments, state, force) {
@@ -309,23 +314,104 @@ impl Attacher {
                     self.queue.add_after(name.to_owned(), retry_after);
                 }
                 Step::Wait { .. } => {}
-                Step::Detach { attachment, safely } => {
-                    self.detach(&attachment, csi, safely).await?;
-                }
-                Step::Attach { node } => self.attach(&volume, csi, &node).await?,
+                Step::Detach { attachment, safely } => match disk {
+                    Disk::Csi(csi) => self.detach(&attachment, csi, safely).await?,
+                    Disk::Iscsi(_) => {
+                        self.detach_direct(name, disk, &attachment.node, safely).await?;
+                    }
+                },
+                Step::Attach { node } => match disk {
+                    Disk::Csi(csi) => self.attach(&volume, csi, &node).await?,
+                    Disk::Iscsi(_) => self.attach_direct(name, &node, &desired).await?,
+                },
                 Step::Refuse { node } => self.refuse(name, &node, &desired),
             }
         }
         Ok(())
     }
 
-    fn state(&self, node: &str, csi: &CsiVolume, volume: &str, now: Instant) -> NodeState {
+    /// Returns the nodes that a volume is attached to.
+    fn attachments(&self, name: &str, disk: Disk<'_>) -> Vec<Attachment> {
+        let Disk::Csi(csi) = disk else {
+            let unique = disk.unique_name();
+            if !self.memory().direct.knows(&unique) {
+                // The Nodes are read without the lock.
+                let nodes = self.nodes.list().into_iter();
+                let own = nodes.filter(|node| node.status.attached().contains(&unique));
+                let recorded = own.map(|node| node.metadata.name.clone()).collect();
+                self.memory().direct.insert(name, &unique, recorded);
+            }
+            let nodes = self.memory().direct.nodes(name).into_iter();
+            return nodes.map(|node| Attachment { node, ..Attachment::default() }).collect();
+        };
+        let items = self.of_volume.get(name);
+        let own = items.iter().filter(|of| of.metadata.name == csi.attachment(&of.spec.node_name));
+        own.map(|of| Attachment {
+            name: of.metadata.name.clone(),
+            uid: of.metadata.uid.clone(),
+            node: of.spec.node_name.clone(),
+            terminating: of.metadata.terminating(),
+        })
+        .collect()
+    }
+
+    /// Lets a node use a disk that it connects to itself.
+    async fn attach_direct(
+        &self,
+        volume: &str,
+        node: &str,
+        desired: &BTreeMap<String, Vec<Arc<Pod>>>,
+    ) -> Result<(), Error> {
+        self.memory().refused.remove(&(volume.to_owned(), node.to_owned()));
+        self.set_direct(volume, node, true).await?;
+        let text = format!("AttachVolume.Attach succeeded for volume {volume:?} ");
+        for pod in desired.get(node).into_iter().flatten() {
+            let object = OwnerOf::new(Resource::PODS, &pod.metadata).object();
+            self.context.events.normal(object, "SuccessfulAttachVolume", text.clone());
+        }
+        Ok(())
+    }
+
+    /// Removes a disk from the Node's status, unless its kubelet has begun to use it.
+    async fn detach_direct(
+        &self,
+        volume: &str,
+        disk: Disk<'_>,
+        node: &str,
+        safely: bool,
+    ) -> Result<(), Error> {
+        self.set_direct(volume, node, false).await?;
+        if safely && self.is_in_use(node, &disk.unique_name()).await? {
+            return self.set_direct(volume, node, true).await;
+        }
+        // Another node may wait for the disk.
+        self.queue.add(volume.to_owned());
+        Ok(())
+    }
+
+    async fn set_direct(&self, volume: &str, node: &str, may_use: bool) -> Result<(), Error> {
+        self.memory().direct.set(volume, node, may_use);
+        let written = self.write_node_status(node).await;
+        if written.is_err() {
+            self.memory().direct.set(volume, node, !may_use);
+        }
+        written
+    }
+
+    /// Reads whether a node uses a volume. The kubelet may have mounted it before the Node's status changed.
+    async fn is_in_use(&self, node: &str, unique: &str) -> Result<bool, Error> {
+        let node: Option<Node> =
+            self.context.client.get(&Resource::NODES, "", node).await.or_none()?;
+        Ok(node.is_some_and(|node| node.status.volumes_in_use.iter().any(|name| name == unique)))
+    }
+
+    fn state(&self, node: &str, disk: Disk<'_>, volume: &str, now: Instant) -> NodeState {
         let mut memory = self.memory();
         let since = *memory.since.entry((volume.to_owned(), node.to_owned())).or_insert(now);
         // A deleted node uses nothing.
         let Some(node) = self.nodes.get(node) else { return NodeState::default() };
         NodeState {
-            in_use: node.status.volumes_in_use.contains(&csi.unique_name()),
+            in_use: node.status.volumes_in_use.contains(&disk.unique_name()),
             healthy: is_true(&node.status.conditions, "Ready"),
             out_of_service: node.is_tainted_out_of_service(),
             waited: now.duration_since(since),
@@ -379,14 +465,8 @@ impl Attacher {
     ) -> Result<bool, Error> {
         let Attachment { name, uid, node, .. } = attachment;
         self.write_node_status(node).await?;
-        if safely {
-            // The kubelet may have mounted the volume before the Node's status changed.
-            let node: Option<Node> =
-                self.context.client.get(&Resource::NODES, "", node).await.or_none()?;
-            let uses = |node: Node| node.status.volumes_in_use.contains(&csi.unique_name());
-            if node.is_some_and(uses) {
-                return Ok(false);
-            }
+        if safely && self.is_in_use(node, &csi.unique_name()).await? {
+            return Ok(false);
         }
         let preconditions = Some(Preconditions { uid: Some(uid.clone()), resource_version: None });
         let options = DeleteOptions { preconditions, ..DeleteOptions::default() };
@@ -412,7 +492,14 @@ impl Attacher {
                 let volume = self.volumes.get(&of.spec.source.persistent_volume_name)?;
                 Some(volume.spec.csi.as_ref()?.unique_name())
             };
-            here.filter_map(volume).collect()
+            let direct = memory.direct.on_node(name).map(|(_, unique)| unique.clone());
+            // After a start, disks stay attached until their volumes are reconciled.
+            let early = node.status.attached().into_iter().filter(|unique| {
+                unique.starts_with(ISCSI)
+                    && !memory.direct.knows(unique)
+                    && self.is_of_volume(unique)
+            });
+            here.filter_map(volume).chain(direct).chain(early).collect()
         };
         if node.status.attached() == attached {
             return Ok(());
@@ -425,6 +512,15 @@ impl Attacher {
         let client = &self.context.client;
         let patched = client.patch::<Value>(&Resource::NODES, at, PatchKind::Merge, &patch).await;
         patched.or_none().map(drop)
+    }
+
+    /// Reports whether a name in a Node's status is that of an existing volume.
+    fn is_of_volume(&self, unique: &str) -> bool {
+        let volumes = self.volumes.list();
+        volumes
+            .iter()
+            .filter_map(|volume| Disk::of(volume))
+            .any(|disk| disk.unique_name() == unique)
     }
 
     fn refuse(&self, volume: &str, node: &str, desired: &BTreeMap<String, Vec<Arc<Pod>>>) {
@@ -445,19 +541,6 @@ impl Attacher {
         for pod in desired.get(node).into_iter().flatten() {
             self.warn(pod, format!("Multi-Attach error for volume {volume:?} {why}"));
         }
-    }
-}
-
-impl CsiVolume {
-    /// The volume's name in a Node's status.
-    fn unique_name(&self) -> String {
-        format!("kubernetes.io/csi/{}^{}", self.driver, self.volume_handle)
-    }
-
-    /// The name of the volume's VolumeAttachment for a node.
-    fn attachment(&self, node: &str) -> String {
-        let hash = Sha256::digest([&self.volume_handle, &self.driver, node].concat());
-        format!("csi-{}", HEXLOWER.encode(&hash))
     }
 }
 

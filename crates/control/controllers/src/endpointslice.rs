@@ -1,6 +1,8 @@
 //! Maintains the EndpointSlices of each Service with as few changes as possible.
 
+mod balance;
 mod endpoints;
+mod hints;
 mod mirror;
 mod plan;
 mod service;
@@ -19,9 +21,10 @@ use crate::{
     shared::Watched,
     views::{Node, Pod, Service},
 };
+use balance::Balance;
 pub(crate) use endpoints::start as start_endpoints;
 pub(crate) use mirror::start as start_mirroring;
-use plan::MANAGER;
+use plan::{MANAGER, Topology};
 use service::follow_pods;
 pub(crate) use slice::Slice;
 use slice::by_service;
@@ -34,6 +37,7 @@ struct Reconciler {
     pods: LabelIndex<Pod>,
     nodes: Watched<Node>,
     writes: Arc<Writes>,
+    balance: Arc<Balance>,
 }
 
 pub(crate) fn start(context: Context) {
@@ -46,6 +50,8 @@ pub(crate) fn start(context: Context) {
     let writes = Arc::new(Writes::default());
     follow_slices(&slices, &queue, &writes);
     follow_pods(&pods, &services, &queue);
+    let balance = Arc::new(Balance::default());
+    balance.follow(&nodes, &services, &queue);
     let waits = vec![synced(&services), synced(&slices), synced(&pods), synced(&nodes)];
     let own = Reconciler {
         context: context.clone(),
@@ -54,6 +60,7 @@ pub(crate) fn start(context: Context) {
         pods: LabelIndex::of(&pods),
         nodes,
         writes,
+        balance,
     };
     let state = (Arc::new(own), queue.clone());
     context.run(&queue, 5, waits, state, |(own, queue), key| async move {
@@ -87,6 +94,7 @@ impl Reconciler {
         else {
             // The garbage collector deletes the slices of a deleted Service.
             self.writes.forget_service(key);
+            self.balance.forget(key);
             return Ok(());
         };
         // Another client manages the slices of a Service without a selector; ExternalName has none.
@@ -98,11 +106,20 @@ impl Reconciler {
             return Ok(());
         }
         let pods = self.pods.selected(&service.metadata.namespace, &service.selector());
-        let zone = |node: &str| {
-            self.nodes.get(node)?.metadata.labels.get("topology.kubernetes.io/zone").cloned()
-        };
-        let plan = plan::plan(&service, &pods, &slices, &zone);
-        self.carry_out(key, &service, plan).await
+        let zone = |node: &str| self.nodes.get(node)?.metadata.labels.get(hints::ZONE).cloned();
+        let topology = Topology { zone: &zone, zones: &self.balance.zones(&self.nodes) };
+        let mut plan = plan::plan(&service, &pods, &slices, &topology);
+        let outcomes = std::mem::take(&mut plan.balance);
+        self.carry_out(key, &service, plan).await?;
+        for notice in self.balance.record(key, outcomes) {
+            let (events, object) = (&self.context.events, object(&service.metadata));
+            if notice.is_warning {
+                events.warning(object, notice.reason, notice.message);
+            } else {
+                events.normal(object, notice.reason, notice.message);
+            }
+        }
+        Ok(())
     }
 
     async fn carry_out(&self, key: &str, service: &Service, plan: plan::Plan) -> Result<(), Error> {

@@ -115,6 +115,9 @@ pub struct Args {
     #[arg(long, num_args = 0..=1, default_value = "false", default_missing_value = "true", require_equals = true,
         action = clap::ArgAction::Set)]
     pub disable_force_detach_on_timeout: bool,
+    /// Accepted for kubeadm: external, or empty without a cloud. The loops of a cloud run in its own controller manager
+    #[arg(long, default_value = "")]
+    pub cloud_provider: String,
     /// Flags that are refused with an error
     #[command(flatten)]
     pub refused: KnownFlags<RefusedFlags>,
@@ -160,7 +163,6 @@ impl known::Tables for Tables {
             ("attach-detach-reconcile-sync-period", true, "changes are watched, not polled"),
             ("cidr-allocator-type", true, NO_CLOUD),
             ("cloud-config", true, NO_CLOUD),
-            ("cloud-provider", true, NO_CLOUD),
             ("concurrent-cron-job-syncs", true, WORKERS),
             ("concurrent-daemonset-syncs", true, WORKERS),
             ("concurrent-deployment-syncs", true, WORKERS),
@@ -236,6 +238,10 @@ pub enum FlagError {
         "--use-service-account-credentials=false is not supported: every controller acts as its own account"
     )]
     Credentials,
+    #[error(
+        "--cloud-provider={0}: only external is supported, or no provider; run the cloud's own controller manager"
+    )]
+    CloudProvider(String),
     #[error("--{flag} is not supported: {reason}; start without it")]
     Refused { flag: &'static str, reason: &'static str },
     #[error("--controllers: {0:?} is not the name of a controller")]
@@ -250,6 +256,9 @@ impl Args {
         }
         if !self.use_service_account_credentials {
             return Err(FlagError::Credentials);
+        }
+        if !matches!(self.cloud_provider.as_str(), "" | "external") {
+            return Err(FlagError::CloudProvider(self.cloud_provider.clone()));
         }
         let defaults = Config::default();
         let mask = |of_family: Option<u8>| of_family.or(self.node_cidr_mask_size);
@@ -375,6 +384,11 @@ mod tests {
         assert!(matches!(
             parsed(&["--controllers=depoyment"]).config(),
             Err(FlagError::Controller(_))
+        ));
+        assert!(parsed(&["--cloud-provider=external"]).config().is_ok());
+        assert!(matches!(
+            parsed(&["--cloud-provider=aws"]).config(),
+            Err(FlagError::CloudProvider(_))
         ));
         assert!(matches!(
             parsed(&["--cluster-signing-cert-file=/dev/null"]).config(),

@@ -73,7 +73,8 @@ impl Provisioner {
         let node = claim.metadata.annotations.get(plan::SELECTED_NODE);
         let node = node.and_then(|name| self.nodes.get(name));
         let object = OwnerOf::new(CLAIMS, &claim.metadata).object();
-        match plan::provision(&claim, class.as_deref(), node.as_deref()) {
+        let single = self.nodes.len() == 1;
+        match plan::provision(&claim, class.as_deref(), node.as_deref(), single) {
             Provisioning::Nothing => Ok(()),
             Provisioning::Volume(volume) => {
                 if let Some(node) = node.filter(|node| !plan::is_labelled(node)) {

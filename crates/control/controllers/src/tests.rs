@@ -27,7 +27,11 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Runs these controllers and a kubelet.
     pub(crate) fn start(controllers: &[&str], config: Config) -> Self {
-        let api = FakeApi::default();
+        Self::start_on(FakeApi::default(), controllers, config)
+    }
+
+    /// Runs these controllers and a kubelet on an API server that may have objects already.
+    pub(crate) fn start_on(api: FakeApi, controllers: &[&str], config: Config) -> Self {
         let tasks = rt::Tasks::new(rt::Shutdown::new());
         let config =
             Config { controllers: controllers.iter().map(|c| (*c).to_owned()).collect(), ..config };

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::{
+    bandwidth,
     forward::allow_forwarding,
     lease::{Lease, Leases},
     rules,
@@ -39,6 +40,8 @@ pub(crate) fn add(
     };
     let host = make_pair(net, config, attachment, &namespace, &lease)?;
     connect(net, &host, &bridge)?;
+    let limits = config.runtime_config.bandwidth.unwrap_or_default();
+    bandwidth::apply(net, &limits, &host)?;
     let inside = configure(config, attachment, &namespace, &lease)?;
     wait_until_operational(&inside, &attachment.interface)?;
     wait_until_operational(net, &host.name)?;
@@ -296,7 +299,9 @@ pub(crate) fn delete(
     config: &Config,
     attachment: &Attachment,
 ) -> Result<(), Failure> {
-    remove_link(net, &host_name(attachment))?;
+    let host = host_name(attachment);
+    remove_link(net, &host)?;
+    remove_link(net, &bandwidth::device_name(&host))?;
     let leases = Leases::lock(&config.data_dir, &config.name)?;
     let Some(lease) = leases.find(attachment)? else { return leases.release(attachment) };
     leases.release(attachment)?;
@@ -339,6 +344,7 @@ pub(crate) fn check(
             config.bridge
         )));
     }
+    bandwidth::check(net, &config.runtime_config.bandwidth.unwrap_or_default(), &name)?;
     let inside = Namespace::open(&attachment.netns).and_then(|namespace| namespace.kernel());
     let inside = inside.map_err(Failure::container)?;
     let interface = inside.link(&attachment.interface).map_err(Failure::network)?;

@@ -152,7 +152,7 @@ fn conflist(network: &Network) -> String {
             "subnets": network.subnets,
             "clusterCIDRs": network.cluster_cidrs,
             "dataDir": network.data_dir,
-            "capabilities": {"portMappings": true},
+            "capabilities": {"portMappings": true, "bandwidth": true},
         }],
     });
     format!("{config:#}\n")

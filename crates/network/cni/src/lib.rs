@@ -12,6 +12,7 @@
 //! - The nftables table of a bridge is written as a whole from the leases in one transaction, and only if it is missing
 //!   or its host ports change.
 
+mod bandwidth;
 mod bridge;
 mod forward;
 #[cfg(test)]

@@ -192,6 +192,23 @@ pub(crate) struct Config {
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct RuntimeConfig {
     pub(crate) port_mappings: Vec<PortMapping>,
+    pub(crate) bandwidth: Option<Bandwidth>,
+}
+
+/// The limits of a Pod's traffic in bits per second, and their bursts in bits. containerd capitalizes the keys.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Bandwidth {
+    /// The limit of what the Pod receives; 0 for none.
+    #[serde(alias = "IngressRate")]
+    pub(crate) ingress_rate: u64,
+    #[serde(alias = "IngressBurst")]
+    pub(crate) ingress_burst: u64,
+    /// The limit of what the Pod sends; 0 for none.
+    #[serde(alias = "EgressRate")]
+    pub(crate) egress_rate: u64,
+    #[serde(alias = "EgressBurst")]
+    pub(crate) egress_burst: u64,
 }
 
 /// A port mapping. containerd capitalizes these keys, which Go's case-insensitive decoder accepts.

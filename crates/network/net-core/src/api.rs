@@ -297,8 +297,10 @@ impl Conditions {
 #[serde(default, rename_all = "camelCase")]
 pub struct Hints {
     /// The preferred zones.
+    #[serde(deserialize_with = "null_default")]
     pub for_zones: Vec<Hint>,
     /// The preferred nodes.
+    #[serde(deserialize_with = "null_default")]
     pub for_nodes: Vec<Hint>,
 }
 

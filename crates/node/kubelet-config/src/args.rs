@@ -26,6 +26,9 @@ pub struct Args {
     /// The directory for certificates. The default is pki below the root directory.
     #[arg(long)]
     pub cert_dir: Option<PathBuf>,
+    /// The cloud provider: external if a cloud controller manager initializes the Node, or empty.
+    #[arg(long, default_value = "")]
+    pub cloud_provider: String,
     /// The node's name. The default is the host name.
     #[arg(long)]
     pub hostname_override: Option<String>,

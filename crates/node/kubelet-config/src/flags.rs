@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn warns_of_flags_without_effect() {
-        let flags = ["kubelet", "--cloud-provider=external", "--v=2", "--storage-driver-db=x"];
+        let flags = ["kubelet", "--container-hints=x", "--v=2", "--storage-driver-db=x"];
         let args = Args::try_parse_from(flags).unwrap();
         assert_eq!(args.ignored.warnings().len(), 3);
         assert!(Args::try_parse_from(["kubelet", "--no-such-flag"]).is_err());

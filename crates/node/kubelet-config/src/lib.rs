@@ -5,6 +5,7 @@
 //! and flags without effect are listed with a reason in `ignored`.
 
 mod args;
+mod cloud;
 mod configuration;
 mod defaults;
 mod error;
@@ -17,6 +18,7 @@ mod settings;
 mod verification;
 
 pub use args::Args;
+pub use cloud::CloudSettings;
 pub use configuration::KubeletConfiguration;
 pub use error::ConfigError;
 pub use eviction::EvictionSettings;

@@ -13,6 +13,7 @@ use pod_core::cgroups::CgroupNames;
 use serde_json::{Value, json};
 
 use crate::{
+    cloud::CloudSettings,
     configuration::KubeletConfiguration,
     defaults::{duration_or, path, text_or},
     error::ConfigError,
@@ -107,6 +108,8 @@ pub struct Settings {
     pub pod_pids: i64,
     /// The cloud provider's identifier of the node.
     pub provider_id: String,
+    /// The part of the Node that a cloud controller manager completes.
+    pub cloud: CloudSettings,
     /// `true` if the kubelet's server runs.
     pub serve: bool,
     /// `true` if the kubelet refuses to start if kernel settings differ from those that it needs.
@@ -224,6 +227,7 @@ impl Settings {
             seccomp_default: config.seccomp_default,
             pod_pids: config.pod_pids_limit,
             provider_id: config.provider_id.clone(),
+            cloud: CloudSettings::default(),
             serve: config.enable_server.unwrap_or(true),
             protect_kernel: config.protect_kernel_defaults,
             verification: verification

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use api_meta::{ObjectMeta, null_default};
 use client::{Change, Client, Informer, ListOptions, Resource};
-use k8s_openapi::api::core::v1::{NodeCondition, Taint};
+use k8s_openapi::api::core::v1::{NodeAddress, NodeCondition, Taint};
 use serde::Deserialize;
 use tokio::sync::watch;
 
@@ -27,6 +27,8 @@ pub struct NodeObject {
 #[serde(default)]
 #[serde(rename_all = "camelCase")]
 struct Status {
+    #[serde(deserialize_with = "null_default")]
+    addresses: Vec<NodeAddress>,
     conditions: Vec<NodeCondition>,
     #[serde(deserialize_with = "null_default")]
     volumes_attached: Vec<AttachedVolume>,
@@ -55,6 +57,11 @@ impl NodeObject {
     /// Returns the Node's annotations.
     pub fn annotations(&self) -> &BTreeMap<String, String> {
         &self.metadata.annotations
+    }
+
+    /// Reports whether the Node's status lists an address.
+    pub fn has_addresses(&self) -> bool {
+        !self.status.addresses.is_empty()
     }
 
     /// Returns the conditions of the Node's status.

@@ -17,5 +17,5 @@ pub use placement::{
     reconcile::reconcile_cpus,
     topology::{Topology, TopologyError},
 };
-pub use plugins::PluginWatcher;
+pub use plugins::{PluginWatcher, VolumeLimits};
 pub use pod_resources::serve_pod_resources;

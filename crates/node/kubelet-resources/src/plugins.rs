@@ -6,6 +6,7 @@
 //! disappears, the plugin is removed until it registers again. Read [`PluginWatcher::run`] first.
 
 mod csi_node;
+mod limits;
 
 use std::{
     collections::BTreeMap,
@@ -21,6 +22,8 @@ use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use kubelet_volumes::Drivers;
 use pod_core::paths::DIRECTORY_MODE;
 use tokio::time::Instant;
+
+pub use limits::VolumeLimits;
 
 use crate::{
     claims::{Claims, ClaimsError},

@@ -13,6 +13,7 @@ mod machine;
 mod probes;
 mod reading;
 mod resource;
+mod servers;
 mod sources;
 mod stats;
 mod storage;

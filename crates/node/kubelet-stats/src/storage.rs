@@ -15,8 +15,8 @@ use client::Resource;
 use futures_util::{StreamExt, stream};
 use k8s_openapi::api::core::v1::{Pod, Volume};
 use kubelet_volumes::{
-    Drivers, EarlierResult, PublishedVolume, StatsResponse, VOLUMES_IN_POD, published_volumes,
-    query_usage,
+    Drivers, EarlierResult, NFS_IN_POD, Operations, PublishedVolume, StatsResponse, VOLUMES_IN_POD,
+    published_volumes, query_usage,
 };
 use pod_core::{PodRegistry, Timestamp, members, paths};
 use telemetry::exposition::{Exposition, Labels, gauge};
@@ -24,6 +24,7 @@ use tokio::{sync::Mutex, time::Instant};
 
 use crate::{
     disk::{FileUsage, disk_usage, file_usage},
+    servers::query_servers,
     sources::StatsSources,
 };
 
@@ -43,6 +44,12 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
+    /// Returns the usage of a whole file system.
+    fn of_system(system: sys::DiskUse, at: Timestamp) -> Self {
+        let used = system.capacity.saturating_sub(system.available);
+        Self { at, system, used, inodes: system.inodes.saturating_sub(system.inodes_free) }
+    }
+
     fn of_driver(stats: csi::VolumeStats, at: Timestamp) -> Self {
         let csi::VolumeStats { bytes, inodes } = stats;
         let system = sys::DiskUse {
@@ -69,6 +76,8 @@ pub(crate) struct StoredPod {
     pub(crate) logs: BTreeMap<String, Stored>,
     /// The files of the kubelet that containers write to: `/etc/hosts` and termination logs.
     pub(crate) files: FileUsage,
+    /// The NFS volumes, whose server may not answer.
+    of_servers: Vec<(PathBuf, VolumeInfo)>,
     /// The volumes to ask CSI drivers about.
     of_drivers: Vec<(PublishedVolume, VolumeInfo)>,
 }
@@ -118,6 +127,7 @@ impl Storage {
         });
         let mut all = all.collect();
         query_drivers(&sources.volumes.drivers, &mut all, &before, || sources.now()).await;
+        add_servers(&sources.volumes.operations, &mut all, &before, sources.now()).await;
         let all = Arc::new(all);
         *last = Some((Instant::now(), Arc::clone(&all)));
         all
@@ -157,6 +167,31 @@ async fn query_drivers(
         if let Some(volume) = volume {
             pod.volumes.retain(|other| other.info.name != volume.info.name);
             pod.volumes.push(volume);
+        }
+    }
+}
+
+/// Adds the usage of NFS volumes. Keeps the last values of a volume whose server does not answer.
+async fn add_servers(operations: &Operations, all: &mut All, before: &All, at: Timestamp) {
+    let queried: Vec<(String, PathBuf, VolumeInfo)> = all
+        .iter_mut()
+        .flat_map(|(uid, pod)| {
+            let of_servers = std::mem::take(&mut pod.of_servers).into_iter();
+            of_servers.map(move |(path, info)| (uid.clone(), path, info))
+        })
+        .collect();
+    let paths = queried.iter().map(|(_, path, _)| path.clone()).collect();
+    let answers = query_servers(operations, paths).await;
+    for ((uid, _, info), system) in queried.into_iter().zip(answers) {
+        let last = || {
+            let volumes = &before.get(&uid)?.volumes;
+            volumes.iter().find(|volume| volume.info.name == info.name).map(|v| v.stored)
+        };
+        let stored = system.map(|system| Stored::of_system(system, at)).or_else(last);
+        if let (Some(stored), Some(pod)) = (stored, all.get_mut(&uid)) {
+            // The values of a Pod that could not be measured include this volume.
+            pod.volumes.retain(|other| other.info.name != info.name);
+            pod.volumes.push(StoredVolume { info, stored });
         }
     }
 }
@@ -226,6 +261,10 @@ impl PodPaths {
         for entry in own.flat_map(|plugin| below(&plugin.path())) {
             let name = entry.file_name().to_string_lossy().into_owned();
             let Some(info) = self.volumes.get(&name).cloned() else { continue };
+            if entry.path().parent().is_some_and(|plugin| plugin.ends_with(NFS_IN_POD)) {
+                pod.of_servers.push((entry.path(), info));
+                continue;
+            }
             let stored = measure_path(&entry.path(), device, at);
             pod.volumes.push(StoredVolume { info, stored });
         }
@@ -246,12 +285,10 @@ impl PodPaths {
 fn measure_path(path: &Path, device: Option<u64>, at: Timestamp) -> Stored {
     let system = sys::disk_use(path).unwrap_or_default();
     let mounted = device.is_some_and(|device| path.metadata().is_ok_and(|m| m.dev() != device));
-    let FileUsage { bytes, inodes } = if mounted {
-        let bytes = system.capacity.saturating_sub(system.available);
-        FileUsage { bytes, inodes: system.inodes.saturating_sub(system.inodes_free) }
-    } else {
-        disk_usage(path)
-    };
+    if mounted {
+        return Stored::of_system(system, at);
+    }
+    let FileUsage { bytes, inodes } = disk_usage(path);
     Stored { at, system, used: bytes, inodes }
 }
 
@@ -375,6 +412,51 @@ mod tests {
         let text = text(&All::from([("u".to_owned(), pod)]));
         let line = "kubelet_volume_stats_inodes_used{namespace=\"default\",persistentvolumeclaim=\"data\"} 1";
         assert!(text.lines().any(|l| l == line) && !text.contains("scratch"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn asks_servers_apart_from_other_volumes_and_keeps_last_values() {
+        let dir = tempfile::tempdir().unwrap();
+        let volumes = dir.path().join("volumes");
+        for place in ["kubernetes.io~nfs/shared", "kubernetes.io~empty-dir/scratch"] {
+            fs::create_dir_all(volumes.join(place)).unwrap();
+        }
+        let info = volume("shared", None, false);
+        let places = PodPaths {
+            root: dir.path().to_owned(),
+            uid: "u".to_owned(),
+            directory: dir.path().to_owned(),
+            volumes: BTreeMap::from([
+                ("shared".to_owned(), info.clone()),
+                ("scratch".to_owned(), volume("scratch", None, true)),
+            ]),
+            logs: Vec::new(),
+        };
+        let look = || All::from([("u".to_owned(), places.measure(Timestamp::UNIX_EPOCH))]);
+        let names = |all: &All| {
+            let mut names: Vec<_> = all["u"].volumes.iter().map(|v| v.info.name.clone()).collect();
+            names.sort();
+            names
+        };
+        let mut all = look();
+        assert_eq!(names(&all), ["scratch"], "measuring does not touch the server's files");
+        let operations = Operations::default();
+        add_servers(&operations, &mut all, &All::new(), Timestamp::UNIX_EPOCH).await;
+        assert_eq!(names(&all), ["scratch", "shared"]);
+        // A volume that has gone fails as one whose server does not answer.
+        let stored = Stored { used: 60, ..Stored::default() };
+        let last =
+            StoredPod { volumes: vec![StoredVolume { info, stored }], ..StoredPod::default() };
+        let mut all = look();
+        fs::remove_dir_all(volumes.join("kubernetes.io~nfs")).unwrap();
+        add_servers(
+            &operations,
+            &mut all,
+            &All::from([("u".to_owned(), last)]),
+            Timestamp::UNIX_EPOCH,
+        )
+        .await;
+        assert_eq!(all["u"].volumes.iter().filter(|v| v.stored.used == 60).count(), 1);
     }
 
     #[tokio::test]

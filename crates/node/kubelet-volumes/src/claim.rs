@@ -9,7 +9,8 @@ use pod_core::admit::volume_reaches;
 use crate::{
     csi,
     error::{ClaimError, Error},
-    host_path, local,
+    host_path, iscsi, local,
+    nfs::Nfs,
     plugin::{MountWork, Plugin, Prepared, Request, VolumePath},
     provision::PROVISIONER,
 };
@@ -35,10 +36,14 @@ impl Plugin for Claims {
         Some(Box::pin(async move {
             let claim = claim_of(&request, volume).await?;
             let volume = volume_of(&request, &claim).await?;
-            match volume.spec.as_ref().and_then(|spec| spec.csi.clone()) {
-                Some(source) => csi::prepare(request, &claim, &volume, &source, read_only).await,
-                None => mount_work(&request, &volume, read_only),
+            let spec = volume.spec.as_ref();
+            if let Some(source) = spec.and_then(|spec| spec.csi.as_ref()) {
+                return csi::prepare(request, &claim, &volume, source, read_only).await;
             }
+            if let Some(source) = spec.and_then(|spec| spec.iscsi.as_ref()) {
+                return iscsi::prepare_volume(&request, &volume, source, read_only).await;
+            }
+            mount_work(&request, &volume, read_only)
         }))
     }
 }
@@ -123,6 +128,10 @@ fn mount_work(
             let VolumePath { path, .. } = host_path::mount(&source)?;
             Ok(VolumePath { read_only, ..VolumePath::new(path) })
         }));
+    }
+    if let Some(source) = &spec.nfs {
+        let nfs = Nfs::of_volume(volume, source, read_only)?;
+        return Ok(Box::new(move |site| nfs.mount(site)));
     }
     let Some(source) = &spec.local else { return Err(ClaimError::Type(name).into()) };
     let annotations = volume.metadata.annotations.as_ref();

@@ -21,6 +21,8 @@ const SLOT_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Drivers {
     drivers: Mutex<BTreeMap<String, RegisteredDriver>>,
     volumes: Mutex<BTreeMap<String, Volume>>,
+    /// The drivers that could not attach a volume because the node has too many.
+    exhausted: watch::Sender<BTreeSet<String>>,
     changed: watch::Sender<()>,
 }
 
@@ -63,7 +65,8 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Default for Drivers {
     fn default() -> Self {
         let (changed, _) = watch::channel(());
-        Self { drivers: Mutex::default(), volumes: Mutex::default(), changed }
+        let exhausted = watch::Sender::default();
+        Self { drivers: Mutex::default(), volumes: Mutex::default(), exhausted, changed }
     }
 }
 
@@ -75,8 +78,36 @@ impl Drivers {
         drivers.entry(name.to_owned()).or_insert_with(fresh).driver = driver;
     }
 
-    pub(crate) fn driver(&self, name: &str) -> Option<csi::Driver> {
+    /// Returns a registered driver.
+    pub fn driver(&self, name: &str) -> Option<csi::Driver> {
         lock(&self.drivers).get(name)?.driver.clone()
+    }
+
+    /// Returns the names of the registered drivers.
+    pub fn names(&self) -> Vec<String> {
+        let drivers = lock(&self.drivers);
+        let registered = drivers.iter().filter(|(_, entry)| entry.driver.is_some());
+        registered.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Records that a driver could not attach a volume because the node has too many.
+    pub fn set_exhausted(&self, driver: &str) {
+        self.exhausted.send_modify(|all| _ = all.insert(driver.to_owned()));
+    }
+
+    /// Returns a channel that changes when a driver is recorded by [`Drivers::set_exhausted`].
+    pub fn exhausted(&self) -> watch::Receiver<BTreeSet<String>> {
+        self.exhausted.subscribe()
+    }
+
+    /// Returns the drivers that were recorded since the last call.
+    pub fn take_exhausted(&self) -> BTreeSet<String> {
+        let mut taken = BTreeSet::new();
+        self.exhausted.send_if_modified(|all| {
+            taken = std::mem::take(all);
+            false
+        });
+        taken
     }
 
     /// Waits for a slot of the driver. The future may be dropped. `caller` is upstream's name of the operation.

@@ -7,7 +7,7 @@ use std::{
 
 use kubelet_objects::ObjectsError;
 
-use crate::operations::OperationError;
+use crate::{operations::OperationError, program::VolumeProgramError};
 
 /// The error of a volume.
 #[derive(Debug, thiserror::Error)]
@@ -32,8 +32,28 @@ pub enum Error {
     Claim(#[from] ClaimError),
     #[error(transparent)]
     Csi(#[from] Box<CsiError>),
+    #[error(transparent)]
+    Program(Box<VolumeProgramError>),
+    #[error("nfs.server {0:?}: it must be a host name or an address")]
+    NfsServer(String),
+    #[error("nfs.path {0:?}: it must be an absolute path")]
+    NfsPath(String),
+    #[error("iscsi.{field} {value:?}: it must be {expected}")]
+    Iscsi { field: &'static str, value: String, expected: &'static str },
+    #[error("iscsiadm has left no record of the target, so its CHAP credentials cannot be set")]
+    IscsiRecord,
+    #[error("the Secret's key {0:?} is empty or has more than one line; CHAP credentials have one")]
+    IscsiSecret(String),
+    #[error("the disk has not appeared at {} within 10 s of the login; check its LUN", .0.display())]
+    IscsiDevice(PathBuf),
     #[error("volumes of this type are not supported by this kubelet")]
     Unsupported,
+}
+
+impl From<VolumeProgramError> for Error {
+    fn from(error: VolumeProgramError) -> Self {
+        Self::Program(Box::new(error))
+    }
 }
 
 impl Error {
@@ -101,7 +121,8 @@ pub enum ClaimError {
     )]
     Block(String),
     #[error(
-        "PersistentVolume \"{0}\" is of a type that this kubelet does not support: use hostPath, local or csi"
+        "PersistentVolume \"{0}\" is of a type that this kubelet does not support: use hostPath, local, nfs, iscsi or \
+         csi"
     )]
     Type(String),
 }

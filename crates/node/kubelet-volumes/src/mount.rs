@@ -9,7 +9,7 @@ use sys::mount::Mounts;
 use crate::{
     claim, config_map, csi, downward_api, empty_dir,
     error::{Error, MountError},
-    host_path,
+    host_path, iscsi, nfs,
     operations::EarlierResult,
     plugin::{Plugin, Request, Site, VolumePath},
     projected, secret,
@@ -28,7 +28,7 @@ impl MountedVolumes {
     }
 }
 
-const PLUGINS: [&dyn Plugin; 8] = [
+const PLUGINS: [&dyn Plugin; 10] = [
     &empty_dir::EmptyDir,
     &host_path::HostPath,
     &config_map::ConfigMaps,
@@ -37,6 +37,8 @@ const PLUGINS: [&dyn Plugin; 8] = [
     &downward_api::DownwardApi,
     &claim::Claims,
     &csi::Inline,
+    &nfs::Inline,
+    &iscsi::Inline,
 ];
 
 fn may_change_one(volume: &Volume) -> bool {
@@ -76,6 +78,8 @@ impl Volumes {
             volume: volume.name.clone(),
             mounts: self.mounts.clone(),
             now: self.now(),
+            programs: self.programs.clone(),
+            runtime: tokio::runtime::Handle::current(),
         };
         let earlier =
             if may_change_one(volume) { EarlierResult::Discard } else { EarlierResult::Reuse };
@@ -86,7 +90,8 @@ impl Volumes {
     pub async fn unmount(&self, uid: &str) -> Result<(), Error> {
         // A running mount would create the directory again.
         self.operations.wait_idle(uid).await?;
-        // Drivers unmount their own volumes.
+        iscsi::unmount(self, uid).await?;
+        // Drivers unmount their own volumes. After that, the Pod is no user of any volume.
         csi::unmount(self, uid).await?;
         let (dir, mounts) = (self.pod_dir(uid), self.mounts.clone());
         self.operations

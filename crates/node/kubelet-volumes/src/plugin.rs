@@ -8,7 +8,9 @@ use kubelet_objects::ObjectsError;
 use pod_core::{Timestamp, fields::NodeFacts, paths::DIRECTORY_MODE};
 use sys::mount::Mounts;
 
-use crate::{atomic, error::Error, ownership, token::Tokens, volumes::Volumes};
+use crate::{
+    atomic, error::Error, ownership, program::VolumePrograms, token::Tokens, volumes::Volumes,
+};
 
 /// The mode of a volume's own directory, which is mounted to containers of any user.
 const VOLUME_MODE: u32 = 0o755;
@@ -65,9 +67,17 @@ pub(crate) struct Site {
     pub(crate) volume: String,
     pub(crate) mounts: Arc<dyn Mounts>,
     pub(crate) now: Timestamp,
+    pub(crate) programs: VolumePrograms,
+    /// Runs programs and waits for them.
+    pub(crate) runtime: tokio::runtime::Handle,
 }
 
 impl Site {
+    /// Returns the path of a volume's directory without touching it.
+    pub(crate) fn path_named(&self, plugin: &str, name: &str) -> PathBuf {
+        self.pod_dir.join("volumes").join(plugin).join(name)
+    }
+
     /// Returns the volume's directory, and creates it if it does not exist.
     pub(crate) fn dir(&self, plugin: &str) -> Result<PathBuf, Error> {
         self.dir_named(plugin, &self.volume)
@@ -75,7 +85,7 @@ impl Site {
 
     /// Returns a directory with another name, for a PersistentVolume.
     pub(crate) fn dir_named(&self, plugin: &str, name: &str) -> Result<PathBuf, Error> {
-        let dir = self.pod_dir.join("volumes").join(plugin).join(name);
+        let dir = self.path_named(plugin, name);
         let make = || {
             dir.parent().map_or(Ok(()), |above| sys::make_directories(above, DIRECTORY_MODE))?;
             // Containers of any user see this directory.

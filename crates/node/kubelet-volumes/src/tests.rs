@@ -75,6 +75,7 @@ pub(crate) fn volumes(root: &Path, mounts: Arc<dyn Mounts>, client: Option<Clien
         objects: Arc::new(Objects::new(client, &tasks)),
         events: Events::new(None, "node", clock.clone(), &tasks),
         mounts,
+        programs: crate::VolumePrograms::default(),
         operations: Operations::new(Duration::from_secs(2)),
         drivers: Arc::default(),
         clock,
@@ -255,7 +256,7 @@ async fn mounts_only_the_volume_of_the_pods_claim() {
         (none.clone(), with(json!({"volumeMode": "Block"})), "is a block volume"),
         (
             none.clone(),
-            with(json!({"hostPath": null, "nfs": {"server": "s", "path": "/"}})),
+            with(json!({"hostPath": null, "glusterfs": {"endpoints": "e", "path": "/"}})),
             "does not support",
         ),
         (going, srv.clone(), "PVC is being deleted"),

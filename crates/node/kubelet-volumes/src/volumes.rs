@@ -3,16 +3,20 @@
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use kubelet_objects::{Events, NodeInformer, Objects};
 use pod_core::Timestamp;
 use sys::mount::Mounts;
 
-use crate::{drivers::Drivers, operations::Operations};
+use crate::{drivers::Drivers, operations::Operations, program::VolumePrograms};
 
 /// The directory below the kubelet's root for volumes that the kubelet creates for claims.
 pub(crate) const LOCAL_DIRECTORY: &str = "local-volumes";
+
+/// The time that a Pod waits for a volume to be attached before it reports an error, as upstream.
+const ATTACH: Duration = Duration::from_secs(123);
 
 /// The volumes of one kubelet.
 pub struct Volumes {
@@ -28,6 +32,8 @@ pub struct Volumes {
     pub events: Events,
     /// The kernel's mounts.
     pub mounts: Arc<dyn Mounts>,
+    /// The host's programs that mount volumes.
+    pub programs: VolumePrograms,
     /// The operations on volumes' files, which run with a timeout in threads of their own.
     pub operations: Operations,
     /// The CSI drivers of this node and their volumes in use.
@@ -43,6 +49,19 @@ impl Volumes {
 
     pub(crate) fn now(&self) -> Timestamp {
         pod_core::timestamp(self.clock.now())
+    }
+
+    /// Waits until the Node lists a volume as attached and in use. Returns `false` after upstream's time limit.
+    pub(crate) async fn wait_attached(&self, volume: &str) -> bool {
+        let mut changes = self.node.changes();
+        let wait = async {
+            while !self.node.get().is_some_and(|node| node.may_use(volume)) {
+                if changes.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
+        tokio::time::timeout(ATTACH, wait).await.is_ok()
     }
 
     /// Returns the directory of the local volumes that the kubelet creates.

@@ -40,7 +40,9 @@ mod worker;
 
 pub use enroll::{enroll, keep_enrolled};
 pub use error::{EnrollError, Error};
-pub use kubelet_config::{Args, ConfigError, HostSettings, KubeletConfiguration, Settings, parse};
+pub use kubelet_config::{
+    Args, CloudSettings, ConfigError, HostSettings, KubeletConfiguration, Settings, parse,
+};
 pub use kubelet_resources::{ClaimsStateError, PlacementError, TopologyError};
 pub use kubelet_server::ServerError;
 pub use machine::default_address;

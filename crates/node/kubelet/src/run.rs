@@ -2,12 +2,14 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use kubelet_config::{Args, HostSettings, Settings};
+use kubelet_config::{Args, CloudSettings, HostSettings, Settings};
 use kubelet_objects::{Events, NodeInformer, Objects};
-use kubelet_resources::{Claims, Devices, Placement, PlacementError, PluginWatcher, Topology};
+use kubelet_resources::{
+    Claims, Devices, Placement, PlacementError, PluginWatcher, Topology, VolumeLimits,
+};
 use kubelet_server::Backend;
 use kubelet_stats::{Machine, Stats, StatsSources};
-use kubelet_volumes::{Operations, Volumes};
+use kubelet_volumes::{Operations, VolumePrograms, Volumes};
 use pod_core::{PodRegistry, paths::DIRECTORY_MODE};
 use rt::Tasks;
 use sys::mount::{HostMounts, Mounts};
@@ -63,7 +65,9 @@ impl Config {
             _ => None,
         };
         let rotate_certificates = file.rotate_certificates;
-        Ok(Self { settings: Settings::new(&file, host)?, heartbeats, rotate_certificates })
+        let mut settings = Settings::new(&file, host)?;
+        settings.cloud = CloudSettings::new(args)?;
+        Ok(Self { settings, heartbeats, rotate_certificates })
     }
 }
 
@@ -194,6 +198,7 @@ fn volumes(
         objects: Arc::new(Objects::new(client.clone(), tasks)),
         events: Events::new(client, node, clock.clone(), tasks),
         mounts: Arc::new(HostMounts),
+        programs: VolumePrograms::default(),
         operations: Operations::default(),
         drivers: Arc::default(),
         clock: clock.clone(),
@@ -313,6 +318,9 @@ fn start_plugins(ctx: &Context, client: client::Client) {
         claims: ctx.claims.clone(),
     };
     ctx.tasks.keep("kubelet plugins", move || watcher.clone().run());
+    let drivers = ctx.volumes.drivers.clone();
+    let limits = VolumeLimits::new(client.clone(), &ctx.settings.node_name, drivers, &ctx.tasks);
+    ctx.tasks.keep("kubelet volume limits", move || limits.clone().run());
     let (claims, node) = (ctx.claims.clone(), ctx.settings.node_name.clone());
     ctx.tasks.keep("kubelet resource slices", move || {
         kubelet_resources::remove_slices(claims.clone(), client.clone(), node.clone())

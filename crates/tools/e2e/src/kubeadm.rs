@@ -82,7 +82,7 @@ pub fn connect(admin: &Host<'_>, hosts: &[&Host<'_>]) {
     };
     for host in hosts {
         let configuration = format!(
-            r#"{{"cniVersion":"1.0.0","name":"pods","plugins":[{{"type":"windlass-cni","bridge":"wl0","mtu":0,"subnets":["{}"],"clusterCIDRs":["10.244.0.0/16"],"dataDir":"/var/lib/windlass/cni","capabilities":{{"portMappings":true}}}}]}}"#,
+            r#"{{"cniVersion":"1.0.0","name":"pods","plugins":[{{"type":"windlass-cni","bridge":"wl0","mtu":0,"subnets":["{}"],"clusterCIDRs":["10.244.0.0/16"],"dataDir":"/var/lib/windlass/cni","capabilities":{{"portMappings":true,"bandwidth":true}}}}]}}"#,
             range(host)
         );
         let file = host.write(&format!("{}.conflist", host.name), &configuration);

@@ -321,6 +321,10 @@ pub(crate) static CSI_DRIVER: Strategy = Strategy {
             "spec.tokenRequests[].expirationSeconds",
             Within(i64::MIN, 1 << 32, "may not specify a duration larger than 2^32 seconds"),
         ),
+        (
+            "spec.nodeAllocatableUpdatePeriodSeconds",
+            Within(10, i64::MAX, "must be greater than or equal to 10 seconds"),
+        ),
     ],
     check_update: |new, old, errors| {
         for field in ["spec.attachRequired", "spec.volumeLifecycleModes"] {

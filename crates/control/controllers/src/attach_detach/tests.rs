@@ -12,7 +12,11 @@ use crate::{
 const NAME: &str = "kubernetes.io/csi/disks.example.com^vol-1";
 
 async fn scene() -> Cluster {
-    let cluster = Cluster::start(&["persistentvolume-attach-detach-controller"], Config::default());
+    scene_with(Config::default()).await
+}
+
+async fn scene_with(config: Config) -> Cluster {
+    let cluster = Cluster::start(&["persistentvolume-attach-detach-controller"], config);
     let api = &cluster.api;
     for name in ["a", "b"] {
         let ready = json!([{"type": "Ready", "status": "True"}]);
@@ -121,5 +125,66 @@ async fn skips_volumes_whose_driver_needs_no_attach() {
     assert!(attachments(api).is_empty());
     delete(api, &Resource::CSI_DRIVERS, "", "disks.example.com").await;
     until(api, "attached", |api| attachments(api).len() == 1).await;
+    cluster.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn moves_volume_at_once_from_node_that_is_out_of_service() {
+    // Without the taint, nothing would ever be detached by force.
+    let config = Config { disable_force_detach: true, ..Config::default() };
+    let cluster = scene_with(config).await;
+    let api = &cluster.api;
+    pod(api, "one", "a").await;
+    until(api, "attached to a", |api| attachments(api).len() == 1).await;
+    let unwell =
+        json!({"volumesInUse": [NAME], "conditions": [{"type": "Ready", "status": "Unknown"}]});
+    status(api, &Resource::NODES, "a", unwell).await;
+    delete(api, &Resource::PODS, "default", "one").await;
+    pod(api, "two", "b").await;
+    tokio::time::sleep(2 * plan::FORCE).await;
+    assert!(attachments(api).iter().map(|(_, node)| node).eq(["a"]), "the node may still write");
+    let taint = json!([{"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}]);
+    let at = PatchTarget { namespace: "", name: "a", subresource: "" };
+    api.merge(&Resource::NODES, at, json!({"spec": {"taints": taint}})).await;
+    let start = Instant::now();
+    until(api, "moved", |api| attachments(api).iter().map(|(_, node)| node).eq(["b"])).await;
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
+    cluster.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn keeps_iscsi_disk_from_second_node_until_first_has_logged_out() {
+    const DISK: &str = "kubernetes.io/iscsi/192.0.2.1:iqn.2001-04.com.example:disk:1";
+    let attached = |api: &FakeApi, node: &str| {
+        let node = api.get(&Resource::NODES, "", node).unwrap_or_default();
+        node["status"]["volumesAttached"][0]["name"] == DISK
+    };
+    let cluster = scene().await;
+    let api = cluster.api.clone();
+    let at = PatchTarget { namespace: "", name: "disk", subresource: "" };
+    let target =
+        json!({"targetPortal": "192.0.2.1", "iqn": "iqn.2001-04.com.example:disk", "lun": 1});
+    api.merge(&VOLUMES, at, json!({"spec": {"csi": null, "iscsi": target}})).await;
+    pod(&api, "one", "a").await;
+    until(&api, "attached to a", |api| attached(api, "a")).await;
+    assert!(attachments(&api).is_empty(), "there is no driver");
+    until(&api, "an Event", |api| !events(api, "SuccessfulAttachVolume").is_empty()).await;
+    status(&api, &Resource::NODES, "a", json!({"volumesInUse": [DISK]})).await;
+    pod(&api, "two", "b").await;
+    until(&api, "refused", |api| !events(api, "FailedAttachVolume").is_empty()).await;
+    let words = "Multi-Attach error for volume \"disk\" Volume is already used by pod(s) one";
+    assert_eq!(events(&api, "FailedAttachVolume"), [words]);
+    // A new controller knows the attachment from the Node, and the healthy node keeps the disk without a time limit.
+    cluster.stop().await;
+    let controllers = ["persistentvolume-attach-detach-controller"];
+    let cluster = Cluster::start_on(api.clone(), &controllers, Config::default());
+    delete(&api, &Resource::PODS, "default", "one").await;
+    tokio::time::sleep(2 * plan::FORCE).await;
+    assert!(attached(&api, "a") && !attached(&api, "b"));
+    status(&api, &Resource::NODES, "a", json!({"volumesInUse": null})).await;
+    until(&api, "moved", |api| attached(api, "b") && !attached(api, "a")).await;
+    // A deleted volume leaves nothing behind.
+    delete(&api, &VOLUMES, "", "disk").await;
+    until(&api, "gone", |api| !attached(api, "b")).await;
     cluster.stop().await;
 }

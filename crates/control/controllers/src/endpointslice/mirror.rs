@@ -72,6 +72,7 @@ fn endpoint(address: &Value, family: &str, ready: bool) -> Option<Endpoint> {
         target_ref: serde_json::from_value(address["targetRef"].clone()).ok(),
         node_name: address["nodeName"].as_str().map(str::to_owned),
         zone: None,
+        hints: None,
     })
 }
 

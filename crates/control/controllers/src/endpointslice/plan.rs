@@ -6,13 +6,19 @@ use api_meta::{IntOrString, ObjectMeta, Tree as _};
 use serde_json::{Value, json};
 
 use super::{
+    hints::{self, Preference, Unbalanced, Zones},
     service::labels_for,
     slice::{Endpoint, EndpointConditions, Slice, SlicePort, TargetRef},
 };
 use crate::views::{Labels, Pod, Service, ServicePort};
 
-/// Returns the zone of a node.
-pub(crate) type ZoneOf<'a> = &'a dyn Fn(&str) -> Option<String>;
+/// The nodes' places, as endpoints and their hints need them.
+pub(super) struct Topology<'a> {
+    /// Returns the zone of a node.
+    pub(super) zone: &'a (dyn Fn(&str) -> Option<String> + Sync),
+    /// The processors of each zone.
+    pub(super) zones: &'a Zones,
+}
 
 /// The manager of the slices, in their label.
 pub(super) const MANAGER: &str = "endpointslice-controller.k8s.io";
@@ -24,17 +30,19 @@ pub(crate) struct Plan {
     pub(crate) create: Vec<Value>,
     pub(crate) update: Vec<(String, Value)>,
     pub(crate) delete: Vec<ObjectMeta>,
+    /// The outcome of the proportional allocation by address family; empty if the Service does not ask for it.
+    pub(super) balance: BTreeMap<String, Result<(), Unbalanced>>,
 }
 
 /// Address family and ports; endpoints of one group share slices.
 type Group = (String, Vec<SlicePort>);
 
 /// Plans the writes that bring the slices in line with the Pods.
-pub(crate) fn plan(
+pub(super) fn plan(
     service: &Service,
     pods: &[Arc<Pod>],
     slices: &[Arc<Slice>],
-    zone: ZoneOf<'_>,
+    topology: &Topology<'_>,
 ) -> Plan {
     let families = families(service);
     let mut desired: BTreeMap<Group, Vec<Endpoint>> = BTreeMap::new();
@@ -44,12 +52,13 @@ pub(crate) fn plan(
         }
         let ports = ports(service, pod);
         for family in &families {
-            if let Some(endpoint) = endpoint(service, pod, family, zone) {
+            if let Some(endpoint) = endpoint(service, pod, family, topology.zone) {
                 desired.entry((family.clone(), ports.clone())).or_default().push(endpoint);
             }
         }
     }
-    let mut plan = Plan::default();
+    let balance = add_hints(service, &families, &mut desired, topology.zones);
+    let mut plan = Plan { balance, ..Plan::default() };
     let mut grouped: BTreeMap<Group, Vec<&Arc<Slice>>> = BTreeMap::new();
     for slice in slices {
         let mut ports = slice.ports.clone();
@@ -79,6 +88,31 @@ pub(crate) fn plan(
         }
     }
     plan
+}
+
+/// Adds the hints that the Service asks for.
+fn add_hints(
+    service: &Service,
+    families: &[String],
+    desired: &mut BTreeMap<Group, Vec<Endpoint>>,
+    zones: &Zones,
+) -> BTreeMap<String, Result<(), Unbalanced>> {
+    let preference = Preference::of(service);
+    if preference == Preference::Proportional {
+        let allocated = families.iter().map(|family| {
+            let own = desired.iter_mut().filter(|((of, _), _)| of == family);
+            let mut endpoints: Vec<_> = own.flat_map(|(_, endpoints)| endpoints).collect();
+            (family.clone(), hints::allocate(&mut endpoints, zones))
+        });
+        return allocated.collect();
+    }
+    if preference != Preference::None {
+        let node = preference == Preference::SameNode;
+        for endpoint in desired.values_mut().flatten() {
+            endpoint.hints = hints::own_place(endpoint, node);
+        }
+    }
+    BTreeMap::new()
 }
 
 fn renewed(slice: &Slice, mut object: Value) -> Value {
@@ -221,7 +255,12 @@ fn target(port: &ServicePort, pod: &Pod) -> Option<i32> {
     }
 }
 
-fn endpoint(service: &Service, pod: &Pod, family: &str, zone: ZoneOf<'_>) -> Option<Endpoint> {
+fn endpoint(
+    service: &Service,
+    pod: &Pod,
+    family: &str,
+    zone: &dyn Fn(&str) -> Option<String>,
+) -> Option<Endpoint> {
     let fits = |ip: &&str| ip.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv6() == (family == "IPv6"));
     let address = pod.ips().find(fits)?;
     let serving = pod.is_ready();
@@ -242,6 +281,7 @@ fn endpoint(service: &Service, pod: &Pod, family: &str, zone: ZoneOf<'_>) -> Opt
         }),
         zone: node.as_deref().and_then(zone),
         node_name: node,
+        hints: None,
     })
 }
 

@@ -51,6 +51,25 @@ pub(crate) struct Endpoint {
     pub(crate) node_name: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) zone: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) hints: Option<Hints>,
+}
+
+/// The zones and nodes whose traffic an endpoint should get.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Hints {
+    #[serde(deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) for_zones: Vec<Hint>,
+    #[serde(deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) for_nodes: Vec<Hint>,
+}
+
+/// The name of a zone or a node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Hint {
+    pub(crate) name: String,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

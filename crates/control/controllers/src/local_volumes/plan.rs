@@ -44,11 +44,13 @@ fn refused(message: impl Into<String>, reschedules: bool) -> Provisioning {
     Provisioning::Refused { message: message.into(), reschedules }
 }
 
-/// Plans the volume for an unbound claim with a selected node.
+/// Plans the volume for an unbound claim with a selected node. A directory can only be shared by all nodes if the
+/// cluster has a single one.
 pub(super) fn provision(
     claim: &VolumeClaim,
     class: Option<&StorageClass>,
     node: Option<&Node>,
+    has_single_node: bool,
 ) -> Provisioning {
     let Some(class) = class.filter(|class| class.provisioner == PROVISIONER) else {
         return Provisioning::Nothing;
@@ -63,9 +65,9 @@ pub(super) fn provision(
         return refused(message, false);
     };
     let one_node = |mode: &String| matches!(mode.as_str(), "ReadWriteOnce" | "ReadWriteOncePod");
-    if !claim.spec.access_modes.iter().all(one_node) {
+    if !has_single_node && !claim.spec.access_modes.iter().all(one_node) {
         return refused(
-            "only the access modes ReadWriteOnce and ReadWriteOncePod are supported",
+            "only the access modes ReadWriteOnce and ReadWriteOncePod are supported on more than one node",
             false,
         );
     }
@@ -195,7 +197,8 @@ mod tests {
     #[test]
     fn provisions_directory_on_selected_node() {
         let node = node(json!({}));
-        let Provisioning::Volume(made) = provision(&claim(json!({})), Some(&class()), Some(&node))
+        let Provisioning::Volume(made) =
+            provision(&claim(json!({})), Some(&class()), Some(&node), false)
         else {
             panic!("nothing made")
         };
@@ -210,10 +213,16 @@ mod tests {
             json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),
             json!({"metadata": {"annotations": {STORAGE_PROVISIONER: "other/p"}}}),
         ] {
-            assert_eq!(provision(&claim(more), Some(&class()), Some(&node)), Provisioning::Nothing);
+            assert_eq!(
+                provision(&claim(more), Some(&class()), Some(&node), false),
+                Provisioning::Nothing
+            );
         }
         let other: StorageClass = read(json!({"provisioner": "other/p"}));
-        assert_eq!(provision(&claim(json!({})), Some(&other), Some(&node)), Provisioning::Nothing);
+        assert_eq!(
+            provision(&claim(json!({})), Some(&other), Some(&node), false),
+            Provisioning::Nothing
+        );
     }
 
     #[test]
@@ -244,7 +253,7 @@ mod tests {
             (json!({}), Some(&silent), "offers no local volumes", true),
             (json!({}), None, "not found", true),
         ] {
-            match provision(&claim(more.clone()), Some(&class()), node) {
+            match provision(&claim(more.clone()), Some(&class()), node, false) {
                 Provisioning::Refused { message, reschedules } => {
                     assert!(message.contains(words) && reschedules == another, "{more}: {message}");
                 }
@@ -254,8 +263,20 @@ mod tests {
     }
 
     #[test]
+    fn shares_directory_only_in_cluster_of_one_node() {
+        let node = node(json!({}));
+        for mode in ["ReadWriteMany", "ReadOnlyMany"] {
+            let claim = claim(json!({"spec": {"accessModes": ["ReadWriteOnce", mode]}}));
+            let planned = |single| provision(&claim, Some(&class()), Some(&node), single);
+            let Provisioning::Volume(made) = planned(true) else { panic!("nothing made") };
+            assert_eq!(made["spec"]["accessModes"], json!(["ReadWriteOnce", mode]));
+            assert!(matches!(planned(false), Provisioning::Refused { reschedules: false, .. }));
+        }
+    }
+
+    #[test]
     fn deletes_volume_after_directory_unless_retained() {
-        let made = provision(&claim(json!({})), Some(&class()), Some(&node(json!({}))));
+        let made = provision(&claim(json!({})), Some(&class()), Some(&node(json!({}))), false);
         let Provisioning::Volume(made) = made else { panic!("nothing made") };
         let next = |phase: &str, policy: &str, more: Value, answer: Value| {
             let spec = json!({"status": {"phase": phase},

@@ -84,6 +84,58 @@ async fn publishes_endpoints_of_service() {
 }
 
 #[tokio::test]
+async fn hints_endpoints_to_zones_and_reports_it() {
+    let cluster = Cluster::start(&["endpointslice-controller"], Config::default());
+    let api = &cluster.api;
+    let node = |name: &str| {
+        json!({"metadata": {"name": name, "labels": {"topology.kubernetes.io/zone": format!("zone-{name}")}},
+            "status": {"allocatable": {"cpu": "2"}, "conditions": [{"type": "Ready", "status": "True"}]}})
+    };
+    api.create(&Resource::NODES, node("a")).await;
+    let service = json!({"metadata": {"name": "web", "namespace": "default",
+            "annotations": {"service.kubernetes.io/topology-mode": "Auto"}},
+        "spec": {"clusterIP": "10.0.0.1", "ipFamilies": ["IPv4"], "selector": {"app": "web"},
+            "trafficDistribution": "PreferSameNode", "ports": [{"port": 80, "protocol": "TCP"}]}});
+    api.create(&Resource::SERVICES, service).await;
+    for (name, node) in [("1", "a"), ("2", "a"), ("3", "a"), ("4", "b")] {
+        let pod = json!({"metadata": {"name": name, "namespace": "default", "labels": {"app": "web"}},
+            "spec": {"nodeName": node}});
+        api.create(&Resource::PODS, pod).await;
+    }
+    let hints = |api: &FakeApi| -> Vec<Value> {
+        let slices = api.list(&Resource::ENDPOINT_SLICES, "default");
+        let all =
+            slices.iter().flat_map(|s| s["endpoints"].as_array().cloned().unwrap_or_default());
+        all.map(|endpoint| endpoint["hints"].clone()).collect()
+    };
+    let disabled = "Nodes only ready in one zone, addressType: IPv4";
+    api.until("one zone is too few", |api| {
+        hints(api).len() == 4
+            && events(api, "TopologyAwareHintsDisabled").contains(&disabled.to_owned())
+    })
+    .await;
+    assert!(hints(api).iter().all(Value::is_null));
+    api.create(&Resource::NODES, node("b")).await;
+    let of = |api: &FakeApi, zone: &str| {
+        let hint = json!({"forZones": [{"name": zone}]});
+        hints(api).iter().filter(|hints| **hints == hint).count()
+    };
+    api.until("each zone has half", |api| of(api, "zone-a") == 2 && of(api, "zone-b") == 2).await;
+    api.until("and an Event", |api| !events(api, "TopologyAwareHintsEnabled").is_empty()).await;
+    let at = PatchTarget { namespace: "default", name: "web", subresource: "" };
+    let change =
+        json!({"metadata": {"annotations": {"service.kubernetes.io/topology-mode": null}}});
+    api.merge(&Resource::SERVICES, at, change).await;
+    let on = |api: &FakeApi, node: &str| {
+        let hint =
+            json!({"forZones": [{"name": format!("zone-{node}")}], "forNodes": [{"name": node}]});
+        hints(api).iter().filter(|hints| **hints == hint).count()
+    };
+    api.until("without it the field counts", |api| on(api, "a") == 3 && on(api, "b") == 1).await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
 async fn allocates_separate_node_ranges() {
     let config = Config {
         cluster_cidrs: vec!["10.244.0.0/16".into()],

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use api_meta::{ObjectMeta, null_default};
+use api_meta::{ObjectMeta, Quantity, null_default};
 use serde::Deserialize;
 
 use super::{condition::Condition, taint::Taint};
@@ -31,11 +31,20 @@ pub(crate) struct NodeSpec {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct NodeStatus {
     #[serde(deserialize_with = "null_default")]
+    pub(crate) allocatable: Allocatable,
+    #[serde(deserialize_with = "null_default")]
     pub(crate) conditions: Vec<Condition>,
     #[serde(deserialize_with = "null_default")]
     pub(crate) volumes_attached: Vec<AttachedVolume>,
     #[serde(deserialize_with = "null_default")]
     pub(crate) volumes_in_use: Vec<String>,
+}
+
+/// The allocatable resources that controllers read.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Allocatable {
+    pub(crate) cpu: Option<Quantity>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

@@ -25,6 +25,7 @@ pub(crate) struct ServiceSpec {
     #[serde(deserialize_with = "null_default")]
     pub(crate) ip_families: Vec<String>,
     pub(crate) publish_not_ready_addresses: bool,
+    pub(crate) traffic_distribution: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

@@ -85,6 +85,7 @@ pub(crate) struct VolumeSpec {
     pub(crate) volume_mode: Option<String>,
     pub(crate) volume_attributes_class_name: Option<String>,
     pub(crate) csi: Option<CsiVolume>,
+    pub(crate) iscsi: Option<IscsiVolume>,
     /// The nodes that can reach the volume.
     pub(crate) node_affinity: Option<Value>,
 }
@@ -95,6 +96,15 @@ pub(crate) struct VolumeSpec {
 pub(crate) struct CsiVolume {
     pub(crate) driver: String,
     pub(crate) volume_handle: String,
+}
+
+/// The target of an iSCSI disk.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct IscsiVolume {
+    pub(crate) target_portal: String,
+    pub(crate) iqn: String,
+    pub(crate) lun: i32,
 }
 
 impl VolumeSpec {

@@ -1,6 +1,7 @@
 //! Runs the plugin against the real kernel with namespaces for a node, Pods and an outside host. Needs root and nft.
 #![allow(clippy::unwrap_used)]
 
+mod bandwidth;
 mod cves;
 
 use std::{

@@ -205,6 +205,35 @@ fn conditions_and_hints_choose_endpoints() {
             vec!["10.1.0.3/8080"],
         ),
         (
+            "no endpoint on own node, but in own zone",
+            json!([
+                {"addresses": ["10.1.0.2"], "hints": {"forNodes": [{"name": "n2"}], "forZones": [{"name": "z1"}]}},
+                {"addresses": ["10.1.0.3"], "hints": {"forNodes": [{"name": "n3"}], "forZones": [{"name": "z2"}]}},
+            ]),
+            vec!["10.1.0.2/8080"],
+        ),
+        (
+            "no endpoint on own node or in own zone",
+            json!([
+                {"addresses": ["10.1.0.2"], "hints": {"forNodes": [{"name": "n2"}], "forZones": [{"name": "z3"}]}},
+                {"addresses": ["10.1.0.3"], "hints": {"forNodes": [{"name": "n3"}], "forZones": [{"name": "z2"}]}},
+            ]),
+            vec!["10.1.0.2/8080", "10.1.0.3/8080"],
+        ),
+        (
+            "endpoint on own node is not ready",
+            json!([
+                {"addresses": ["10.1.0.2"], "hints": {"forNodes": [{"name": "n1"}]}, "conditions": {"ready": false}},
+                {"addresses": ["10.1.0.3"], "hints": {"forNodes": [{"name": "n2"}]}},
+            ]),
+            vec!["10.1.0.3/8080"],
+        ),
+        (
+            "null hints",
+            json!([{"addresses": ["10.1.0.2"], "hints": {"forZones": null, "forNodes": null}}]),
+            vec!["10.1.0.2/8080"],
+        ),
+        (
             "one endpoint twice",
             json!([{"addresses": ["10.1.0.2"], "conditions": {"ready": false}}, {"addresses": ["10.1.0.2"]}]),
             vec!["10.1.0.2/8080"],

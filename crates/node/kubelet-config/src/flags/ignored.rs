@@ -10,7 +10,6 @@ const LEFTOVERS: &str = "a Pod keeps the last container of each name, and none w
 const IGNORED: &[Flag] = &[
     ("application-metrics-count-limit", true, METRICS),
     ("boot-id-file", true, METRICS),
-    ("cloud-provider", true, "node addresses come from --node-ip or the default route"),
     ("container-hints", true, METRICS),
     ("containerd", true, METRICS),
     ("containerd-namespace", true, METRICS),

@@ -68,6 +68,29 @@ pub(super) async fn install(
     .await
 }
 
+/// Writes the number of volumes that a driver reports for the node. Zero stands for no limit.
+pub(super) async fn set_count(
+    client: &Client,
+    node: &str,
+    driver: &str,
+    count: i64,
+) -> Result<(), NodeError> {
+    if count < 0 {
+        return Err(NodeError::Count(count));
+    }
+    let count = i32::try_from(count).unwrap_or(i32::MAX);
+    change(client, node, |drivers| {
+        for entry in drivers.iter_mut().filter(|entry| entry.text("name") == driver) {
+            if count > 0 {
+                entry.put(&["allocatable", "count"], json!(count));
+            } else if let Some(entry) = entry.as_object_mut() {
+                entry.remove("allocatable");
+            }
+        }
+    })
+    .await
+}
+
 /// Removes a driver from the CSINode and the Node's annotation.
 pub(super) async fn uninstall(client: &Client, node: &str, driver: &str) -> Result<(), NodeError> {
     change(client, node, |drivers| drivers.retain(|entry| entry.text("name") != driver)).await?;

@@ -91,6 +91,48 @@ async fn publishes_driver_until_its_socket_disappears() {
 }
 
 #[tokio::test]
+async fn updates_volume_limit_of_drivers_that_declare_an_interval() {
+    let scene = Scene::new().await;
+    let name = "disks.example.com";
+    scene.driver(|driver| driver.info.max_volumes_per_node = 7);
+    scene.register().await.unwrap();
+    let count = || scene.csi_node()["spec"]["drivers"][0]["allocatable"]["count"].clone();
+    assert_eq!(count(), 7);
+    let client = &scene.watcher.client;
+    csi_node::set_count(client, "node", name, 3).await.unwrap();
+    assert_eq!(count(), 3);
+    let before = scene.csi_node();
+    csi_node::set_count(client, "node", "other.example.com", 3).await.unwrap();
+    assert!(csi_node::set_count(client, "node", name, -1).await.is_err());
+    assert_eq!(scene.csi_node(), before, "a driver that is not registered gets no entry");
+
+    let drivers = &scene.watcher.drivers;
+    let limits = VolumeLimits::new(client.clone(), "node", drivers.clone(), &scene.tasks);
+    scene.tasks.spawn_until_shutdown("limits", limits.run());
+    // Without an interval, nothing is updated even if the node is full.
+    drivers.set_exhausted(name);
+    tokio::time::timeout(std::time::Duration::from_secs(20), async {
+        while !drivers.exhausted().borrow().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+    .unwrap();
+    assert_eq!(count(), 3);
+    let declared =
+        json!({"metadata": {"name": name}, "spec": {"nodeAllocatableUpdatePeriodSeconds": 3600}});
+    scene.api.create(&Resource::CSI_DRIVERS, declared).await;
+    scene
+        .api
+        .until("the driver is asked", |api| {
+            drivers.set_exhausted(name);
+            let node = api.get(&Resource::CSI_NODES, "", "node").unwrap_or_default();
+            node["spec"]["drivers"][0]["allocatable"]["count"] == 7
+        })
+        .await;
+}
+
+#[tokio::test]
 async fn rejects_invalid_drivers_and_notifies_them() {
     for (change, words) in [
         (

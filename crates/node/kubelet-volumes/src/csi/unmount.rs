@@ -10,6 +10,7 @@ use super::files::{EPHEMERAL, Layout, PodVolume};
 use crate::{
     drivers::{AcquiredDriver, Drivers},
     error::{Cause, CsiError, Error, VolumeStep},
+    iscsi,
     operations::EarlierResult,
     volumes::Volumes,
 };
@@ -48,10 +49,14 @@ pub(crate) async fn unmount(volumes: &Volumes, uid: &str) -> Result<(), Error> {
 impl Volumes {
     /// Finds the CSI volumes that an earlier kubelet mounted. Must run before the node reports its volumes in use.
     pub async fn reconstruct(&self) -> Result<(), Error> {
-        let layout = Layout::new(&self.root);
-        let look = move || Ok::<_, Error>((layout.of_all_pods()?, layout.staged_volumes()?));
-        let (published, staged) =
+        let (layout, root) = (Layout::new(&self.root), self.root.clone());
+        let look = move || {
+            let disks = iscsi::connected_disks(&root);
+            Ok::<_, Error>((layout.of_all_pods()?, layout.staged_volumes()?, disks))
+        };
+        let (published, staged, disks) =
             self.operations.run(("", "csi"), EarlierResult::Discard, look).await??;
+        disks.iter().for_each(|disk| self.drivers.add_unused(disk));
         for held in published.into_iter().filter(|held| held.record.lifecycle != EPHEMERAL) {
             self.drivers.add_unused(&held.record.unique_name());
         }

@@ -1,7 +1,5 @@
 //! Reads a CSI volume's objects from the API server and prepares its mount.
 
-use std::time::Duration;
-
 use client::{NotFoundExt as _, Resource};
 use k8s_openapi::api::{
     core::v1::{
@@ -22,9 +20,6 @@ use crate::{
     ownership,
     plugin::{MountWork, Plugin, Prepared, Request},
 };
-
-/// The time that a Pod waits for a volume to be attached before it reports an error, as upstream.
-const ATTACH: Duration = Duration::from_secs(123);
 
 /// A CSI ephemeral volume (`csi` in the Pod's spec).
 pub(crate) struct Inline;
@@ -255,22 +250,27 @@ async fn publish_context(
     attachment: &str,
 ) -> Result<Strings, Cause> {
     let volumes = request.volumes;
-    let mut changes = volumes.node.changes();
-    let wait = async {
-        while !volumes.node.get().is_some_and(|node| node.may_use(name)) {
-            if changes.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        }
-    };
-    let waited = tokio::time::timeout(ATTACH, wait).await;
-    waited.map_err(|_| Cause::NotAttached(request.volume.name.clone()))?;
+    let is_attached = volumes.wait_attached(name).await;
     let Some(client) = volumes.objects.client() else { return Ok(Strings::new()) };
     let object: Option<VolumeAttachment> =
         client.get(&Resource::VOLUME_ATTACHMENTS, "", attachment).await.or_none()?;
+    if !is_attached {
+        if let Some(object) = object.filter(is_exhausted) {
+            volumes.drivers.set_exhausted(&object.spec.attacher);
+        }
+        return Err(Cause::NotAttached(request.volume.name.clone()));
+    }
     let status = object.and_then(|object| object.status).filter(|status| status.attached);
     let status = status.ok_or_else(|| Cause::Attachment(attachment.to_owned()))?;
     Ok(status.attachment_metadata.unwrap_or_default())
+}
+
+/// Reports whether the driver did not attach the volume because the node has too many.
+fn is_exhausted(attachment: &VolumeAttachment) -> bool {
+    /// The gRPC code `RESOURCE_EXHAUSTED`.
+    const RESOURCE_EXHAUSTED: i32 = 8;
+    let error = attachment.status.as_ref().and_then(|status| status.attach_error.as_ref());
+    error.and_then(|error| error.error_code) == Some(RESOURCE_EXHAUSTED)
 }
 
 async fn secret(

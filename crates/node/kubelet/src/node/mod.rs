@@ -1,6 +1,7 @@
 //! The node: its registration, its status and its heartbeats.
 
 pub(crate) mod capacity;
+mod cloud;
 mod lease;
 mod register;
 mod runtime_grace;

@@ -9,7 +9,7 @@ use kubelet_volumes::PROVISIONER;
 use serde_json::{Value, json};
 use tokio::{sync::watch, time::Instant};
 
-use super::{runtime_grace::RuntimeGrace, status};
+use super::{cloud, runtime_grace::RuntimeGrace, status};
 use crate::context::Context;
 
 /// The interval between two status computations while the node is not ready.
@@ -167,10 +167,14 @@ async fn register(
 ) -> Result<(), client::Error> {
     let name = &ctx.settings.node_name;
     let labels = labels(ctx);
-    let annotations = json!({
+    let provided_ip = cloud::provided_ip(&ctx.settings.cloud);
+    let mut annotations = json!({
         "volumes.kubernetes.io/controller-managed-attach-detach": "true",
         (PROVISIONER): ctx.volumes.local_directory().display().to_string(),
     });
+    for (key, value) in provided_ip.iter().filter_map(|(key, value)| Some((key, value.as_ref()?))) {
+        annotations.put(&[*key], json!(value));
+    }
     let mut node = json!({
         "metadata": { "name": name, "labels": labels, "annotations": annotations },
         "spec": {},
@@ -179,8 +183,9 @@ async fn register(
     if !ctx.settings.provider_id.is_empty() {
         node.put(&["spec", "providerID"], json!(ctx.settings.provider_id));
     }
-    if !ctx.settings.taints.is_empty() {
-        node.put(&["spec", "taints"], json!(ctx.settings.taints));
+    let taints = cloud::taints(&ctx.settings);
+    if !taints.is_empty() {
+        node.put(&["spec", "taints"], json!(taints));
     }
     match client.create::<_, Value>(&Resource::NODES, "", &node).await {
         Ok(_) => {
@@ -190,10 +195,13 @@ async fn register(
         Err(error) if error.is_already_exists() => {
             let existing: Node = client.get(&Resource::NODES, "", name).await?;
             let have = existing.metadata.labels.unwrap_or_default();
-            if labels.iter().all(|(key, value)| have.get(key) == Some(value)) {
+            let noted = existing.metadata.annotations.unwrap_or_default();
+            if labels.iter().all(|(key, value)| have.get(key) == Some(value))
+                && provided_ip.iter().all(|(key, value)| noted.get(*key) == value.as_ref())
+            {
                 return Ok(());
             }
-            let patch = json!({ "metadata": { "labels": labels } });
+            let patch = json!({ "metadata": { "labels": labels, "annotations": provided_ip } });
             let at = PatchTarget { namespace: "", name, subresource: "" };
             client.patch::<Value>(&Resource::NODES, at, PatchKind::Merge, &patch).await.map(drop)
         }

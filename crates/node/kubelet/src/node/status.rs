@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::{
     api::core::v1::{
-        ContainerImage, DaemonEndpoint, NodeAddress, NodeCondition, NodeDaemonEndpoints,
-        NodeRuntimeHandler, NodeRuntimeHandlerFeatures, NodeStatus, NodeSwapStatus, NodeSystemInfo,
+        ContainerImage, DaemonEndpoint, NodeCondition, NodeDaemonEndpoints, NodeRuntimeHandler,
+        NodeRuntimeHandlerFeatures, NodeStatus, NodeSwapStatus, NodeSystemInfo,
     },
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Time},
 };
@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::{
     capacity::{allocatable, capacity},
+    cloud,
     runtime_grace::RuntimeGrace,
 };
 use crate::context::Context;
@@ -58,12 +59,6 @@ pub(super) async fn status(
         before.conditions.iter().flatten().map(|c| (c.type_.as_str(), c)).collect();
     let conditions =
         conditions.into_iter().map(|condition| condition.condition(&old, now)).collect();
-    let ips = ctx.settings.node_ips.iter().map(|ip| ("InternalIP", ip));
-    let addresses = ips.chain([("Hostname", &ctx.settings.node_name)]);
-    let address = |(kind, address): (&str, &String)| NodeAddress {
-        type_: kind.to_owned(),
-        address: address.clone(),
-    };
     let (mut capacity, mut allocatable) =
         (capacity(&ctx.machine, &ctx.settings), allocatable(&ctx.machine, &ctx.settings));
     for (name, count) in ctx.devices.count().await {
@@ -71,7 +66,7 @@ pub(super) async fn status(
         allocatable.insert(name, Quantity(count.allocatable.to_string()));
     }
     NodeStatus {
-        addresses: Some(addresses.map(address).collect()),
+        addresses: cloud::addresses(&ctx.settings, ctx.node.get().as_deref()),
         capacity: Some(capacity),
         allocatable: Some(allocatable),
         conditions: Some(conditions),

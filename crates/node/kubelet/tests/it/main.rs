@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails by panicking, and helpers are tests too.
 
 mod api;
+mod cloud;
 mod isolation;
 mod life;
 mod memory;

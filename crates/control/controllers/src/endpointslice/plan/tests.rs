@@ -26,9 +26,7 @@ fn pod(number: usize, port: u16, ready: bool) -> Arc<Pod> {
     )
 }
 
-fn no_zone(_: &str) -> Option<String> {
-    None
-}
+const NOWHERE: Topology<'_> = Topology { zone: &|_| None, zones: &Err(Unbalanced::Nodes) };
 
 /// Applies a plan to slices.
 fn applied(slices: &[Arc<Slice>], plan: Plan) -> Vec<Arc<Slice>> {
@@ -55,10 +53,10 @@ fn addresses(slices: &[Arc<Slice>]) -> BTreeSet<String> {
 }
 
 fn settle(service: &Service, pods: &[Arc<Pod>], slices: &[Arc<Slice>]) -> (Vec<Arc<Slice>>, usize) {
-    let plan = plan(service, pods, slices, &no_zone);
+    let plan = plan(service, pods, slices, &NOWHERE);
     let writes = plan.create.len() + plan.update.len() + plan.delete.len();
     let after = applied(slices, plan);
-    let again = super::plan(service, pods, &after, &no_zone);
+    let again = super::plan(service, pods, &after, &NOWHERE);
     assert_eq!(
         (again.create.len(), again.update.len(), again.delete.len()),
         (0, 0, 0),
@@ -120,4 +118,32 @@ fn conditions_follow_readiness_and_termination() {
     );
     let (slices, _) = settle(&service(json!({"publishNotReadyAddresses": true})), &pods[1..2], &[]);
     assert!(slices[0].endpoints[0].conditions.ready);
+}
+
+#[test]
+fn hints_follow_traffic_distribution_of_service() {
+    let place = Topology {
+        zone: &|node| (node == "n").then(|| "z".to_owned()),
+        zones: &Err(Unbalanced::OneZone),
+    };
+    let pods = [pod(1, 80, true), pod(2, 80, false)];
+    let hints = |service: Value, slices: &[Arc<Slice>]| {
+        let plan = plan(&super::tests::service(service), &pods, slices, &place);
+        let after = applied(slices, plan);
+        let hints = after[0].endpoints.iter().map(|e| json!(e.hints)).collect::<Vec<_>>();
+        (after, hints)
+    };
+    let zone = json!({"forZones": [{"name": "z"}]});
+    let node = json!({"forZones": [{"name": "z"}], "forNodes": [{"name": "n"}]});
+    let (slices, got) = hints(json!({"trafficDistribution": "PreferSameZone"}), &[]);
+    assert_eq!(got, [zone.clone(), zone]);
+    let (slices, got) = hints(json!({"trafficDistribution": "PreferSameNode"}), &slices);
+    assert_eq!(got, [node.clone(), node]);
+    let (slices, got) = hints(json!({}), &slices);
+    assert_eq!(got, [Value::Null, Value::Null], "the hints go with the field");
+    // A node without a zone has no zone's hint.
+    let nowhere = Topology { zone: &|_| None, ..place };
+    let service = super::tests::service(json!({"trafficDistribution": "PreferClose"}));
+    let plan = plan(&service, &pods, &slices, &nowhere);
+    assert!(applied(&slices, plan)[0].endpoints.iter().all(|e| e.hints.is_none()));
 }
