@@ -415,7 +415,7 @@ fn follows_search_path_of_pod() {
     let shown = |name: &str| show(&resolver, name, RecordType::A);
     assert_eq!(
         shown("known.example.default.svc.cluster.local."),
-        "NoError known.example.default.svc.cluster.local. 60 CNAME known.example., known.example. 60 A 192.0.2.1 |  | "
+        "NoError known.example.default.svc.cluster.local. 3600 CNAME known.example., known.example. 3600 A 192.0.2.1 |  | "
     );
     assert_eq!(
         shown("web.default.svc.cluster.local."),
