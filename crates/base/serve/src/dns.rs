@@ -1,6 +1,6 @@
 //! DNS over TCP: messages prefixed by their length (RFC 1035, section 4.2.2).
 
-use std::{io::ErrorKind, time::Duration};
+use std::{io::ErrorKind, net::SocketAddr, time::Duration};
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -10,42 +10,73 @@ use tokio::{
 
 use crate::{body::BoxError, server::accept};
 
-/// The timeout of reading a query and of writing its answer.
-const IDLE: Duration = Duration::from_secs(10);
+/// The limits of the connections of a server.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The number of connections.
+    pub connections: usize,
+    /// The time for reading a query once it has begun.
+    pub read: Duration,
+    /// The time for writing an answer.
+    pub write: Duration,
+    /// The time until the next query begins.
+    pub idle: Duration,
+    /// The number of queries on one connection.
+    pub queries: usize,
+}
 
-/// Answers queries on up to `connections` connections until shutdown. A query without an answer ends its connection.
+impl Limits {
+    /// Returns limits of ten seconds for everything, and of no number of queries.
+    pub fn connections(connections: usize) -> Self {
+        let ten = Duration::from_secs(10);
+        Self { connections, read: ten, write: ten, idle: ten, queries: usize::MAX }
+    }
+}
+
+/// Answers queries until shutdown, each with one message, or with several ones for a zone transfer. A query without an
+/// answer ends its connection.
 pub async fn serve<F>(
     listener: TcpListener,
-    connections: usize,
+    limits: Limits,
     tasks: rt::Tasks,
-    answer: impl Fn(Vec<u8>) -> F + Clone + Send + 'static,
+    answer: impl Fn(Vec<u8>, SocketAddr) -> F + Clone + Send + 'static,
 ) where
-    F: Future<Output = Option<Vec<u8>>> + Send,
+    F: Future<Output = Vec<Vec<u8>>> + Send,
 {
     let shutdown = tasks.shutdown().clone();
-    accept(listener, connections, tasks, move |stream, _| {
+    accept(listener, limits.connections, tasks, move |stream, peer| {
         let (answer, shutdown) = (answer.clone(), shutdown.clone());
-        async move { shutdown.unless_stopping(serve_queries(stream, answer)).await.unwrap_or(Ok(())) }
+        let answer = move |packet| answer(packet, peer);
+        async move {
+            shutdown.unless_stopping(serve_queries(stream, limits, answer)).await.unwrap_or(Ok(()))
+        }
     })
     .await;
 }
 
-async fn serve_queries<F: Future<Output = Option<Vec<u8>>>>(
+async fn serve_queries<F: Future<Output = Vec<Vec<u8>>>>(
     mut stream: TcpStream,
+    limits: Limits,
     answer: impl Fn(Vec<u8>) -> F,
 ) -> Result<(), BoxError> {
     stream.set_nodelay(true)?;
-    loop {
-        let Ok(length) = timeout(IDLE, stream.read_u16()).await else { return Ok(()) };
+    for _ in 0..limits.queries {
+        let Ok(length) = timeout(limits.idle, stream.read_u16()).await else { return Ok(()) };
         let length = match length {
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(()),
             length => length?,
         };
         let mut packet = vec![0; length.into()];
-        timeout(IDLE, stream.read_exact(&mut packet)).await??;
-        let Some(answer) = answer(packet).await else { return Ok(()) };
-        let mut framed = u16::try_from(answer.len())?.to_be_bytes().to_vec();
-        framed.extend_from_slice(&answer);
-        timeout(IDLE, stream.write_all(&framed)).await??;
+        timeout(limits.read, stream.read_exact(&mut packet)).await??;
+        let answers = answer(packet).await;
+        if answers.is_empty() {
+            return Ok(());
+        }
+        for answer in answers {
+            let mut framed = u16::try_from(answer.len())?.to_be_bytes().to_vec();
+            framed.extend_from_slice(&answer);
+            timeout(limits.write, stream.write_all(&framed)).await??;
+        }
     }
+    Ok(())
 }

@@ -146,8 +146,11 @@ pub fn start(names: Arc<Names>, interface: &Interface, tasks: &rt::Tasks) -> io:
     let socket = interface.udp(interface.address, PORT)?;
     let listener = interface.tcp(interface.address, PORT)?;
     let tcp_names = names.clone();
-    let answer = move |packet: Vec<u8>| std::future::ready(tcp_names.answer(&packet, true));
-    let connections = serve::dns::serve(listener, CONNECTIONS, tasks.clone(), answer);
+    let answer = move |packet: Vec<u8>, _| {
+        std::future::ready(tcp_names.answer(&packet, true).into_iter().collect())
+    };
+    let limits = serve::dns::Limits::connections(CONNECTIONS);
+    let connections = serve::dns::serve(listener, limits, tasks.clone(), answer);
     tasks.essential(&format!("dns {} by TCP", interface.name), connections);
     let socket = Arc::new(socket);
     tasks.keep(&format!("dns {}", interface.name), move || run(names.clone(), socket.clone()));

@@ -44,7 +44,8 @@ pub struct Index {
     services: HashMap<Box<str>, Arc<Service>>,
     /// Slices by Service, then by name.
     slices: HashMap<Box<str>, BTreeMap<Box<str>, Arc<EndpointSlice>>>,
-    namespaces: HashSet<Box<str>>,
+    /// The labels of the namespaces.
+    namespaces: HashMap<Box<str>, BTreeMap<String, String>>,
     cluster_ips: HashMap<IpAddr, Box<str>>,
     /// The number of slices with an address, by address and Service.
     endpoint_ips: HashMap<IpAddr, BTreeMap<Box<str>, u32>>,
@@ -99,13 +100,12 @@ impl Index {
         }
     }
 
-    /// Adds or removes a namespace. Names below a missing namespace do not exist.
-    pub fn set_namespace(&mut self, name: &str, present: bool) {
-        if present {
-            self.namespaces.insert(name.into());
-        } else {
-            self.namespaces.remove(name);
-        }
+    /// Adds, updates or removes a namespace with its labels. Names below a missing namespace do not exist.
+    pub fn set_namespace(&mut self, name: &str, labels: Option<BTreeMap<String, String>>) {
+        match labels {
+            Some(labels) => self.namespaces.insert(name.into(), labels),
+            None => self.namespaces.remove(name),
+        };
     }
 
     /// Counts a Pod's addresses, which is needed only for `pods verified`.
@@ -123,9 +123,23 @@ impl Index {
         self.services.get(&*format!("{namespace}/{name}"))
     }
 
-    /// Reports whether the namespace exists.
-    pub(crate) fn has_namespace(&self, namespace: &str) -> bool {
-        self.namespaces.contains(namespace)
+    /// Returns the labels of a namespace; `None` if it does not exist.
+    pub(crate) fn namespace_labels(&self, namespace: &str) -> Option<&BTreeMap<String, String>> {
+        self.namespaces.get(namespace)
+    }
+
+    /// Returns all Services with their namespaces and names.
+    pub(crate) fn services(&self) -> impl Iterator<Item = (&str, &str, &Arc<Service>)> {
+        self.services.iter().filter_map(|(key, service)| {
+            let (namespace, name) = key.split_once('/')?;
+            Some((namespace, name, service))
+        })
+    }
+
+    /// Returns the namespace of the Pod with this address, unless several Pods share it on a host.
+    pub(crate) fn namespace_of_pod(&self, ip: IpAddr) -> Option<&str> {
+        let namespaces = self.pod_ips.get(&ip)?;
+        namespaces.keys().next().filter(|_| namespaces.len() == 1).map(AsRef::as_ref)
     }
 
     /// Reports whether a Pod of the namespace has the address.

@@ -1,6 +1,7 @@
 //! Cluster DNS: the functions of CoreDNS in a cluster, configured by the Corefile that kubeadm writes.
 //!
-//! Plugins that no cluster needs are not implemented. Read [`run()`] first, and `resolver.rs` for the path of a query.
+//! Read [`run()`] first, then `resolver.rs` and `chain.rs` for the path of a query. Each plugin is a file of `plugin/`
+//! that parses its options and answers or changes queries. Plugins that this server does not have are rejected.
 //!
 //! Invariants:
 //! - Cluster names are answered from memory ([`index`]) without waiting. If the API server fails, answers continue with
@@ -9,17 +10,22 @@
 //!   the client's limit or is marked as truncated.
 //! - Nothing grows without bound: forwarded queries, TCP connections and the cache have limits.
 
-mod cache;
-pub mod corefile;
+mod chain;
+mod corefile;
+mod directive;
 pub mod flags;
-mod forward;
 pub mod index;
 mod observe;
+pub mod options;
+mod plugin;
+mod records;
 mod resolver;
 mod run;
 mod server;
 mod wire;
 pub mod zone;
+mod zonefile;
 
+pub use directive::{CorefileError, Fallthrough};
 pub use flags::Args;
 pub use run::{ConnectError, Options, RunError, run};

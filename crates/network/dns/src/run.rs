@@ -6,15 +6,20 @@ use std::{
     time::Duration,
 };
 
+use api_config::Kubeconfig;
 use client::{Client, ClientTls, HttpTransport, Informer, ListOptions, Resource, TlsFiles};
-use net_core::api::{EndpointSlice, Service};
-use serde::Deserialize;
+use net_core::{
+    api::{EndpointSlice, Service},
+    policy::api::Namespace,
+};
 
 use crate::{
-    corefile::{self, Block, CorefileError, PodMode},
-    forward::ServerError,
+    chain::Context,
+    corefile::{self, Block, Timeouts},
+    directive::{CorefileError, Directive},
     index::{Index, Pod},
     observe::{self, Metrics},
+    options::ApiServer,
     resolver::Resolver,
     server::{self, CurrentResolver},
 };
@@ -41,6 +46,8 @@ pub enum ConnectError {
     Tls(#[from] client::TlsError),
     #[error(transparent)]
     Transport(#[from] client::Error),
+    #[error("reading the kubeconfig: {0}")]
+    Config(#[from] api_config::Error),
 }
 
 /// An error that prevents the start of the DNS server or ends it.
@@ -50,8 +57,10 @@ pub enum RunError {
     Read { path: PathBuf, source: std::io::Error },
     #[error("{}: {source}", path.display())]
     Corefile { path: PathBuf, source: CorefileError },
-    #[error(transparent)]
-    Server(#[from] ServerError),
+    #[error(
+        "the Corefile names several API servers, but this server uses one; name the same in all server blocks"
+    )]
+    ApiServers,
     #[error("listening on {address} for {purpose}: {source}; is another DNS server running?")]
     Listen { address: SocketAddr, purpose: &'static str, source: std::io::Error },
     #[error("reaching the API server: {0}")]
@@ -67,22 +76,26 @@ pub async fn run(
     client: Option<Client>,
     tasks: &rt::Tasks,
 ) -> Result<(), RunError> {
-    let (text, blocks) = load(&options)?;
+    let (lines, blocks) = load(&options)?;
     let lameduck =
         blocks.iter().filter_map(|block| block.health.as_ref()).map(|health| health.lameduck).max();
     // Queries are still answered during the shutdown, until Service rules no longer lead to this server.
     let own = rt::Tasks::new(rt::Shutdown::new());
     let metrics = Arc::new(Metrics::default());
     let cluster = Cluster::start(&options, &blocks, client, &own)?;
-    let current = CurrentResolver::new(cluster.resolver(blocks.clone(), &metrics)?);
+    let context = Context::new(
+        cluster.index.clone(),
+        cluster.is_synced.clone(),
+        metrics.clone(),
+        own.clone(),
+    );
+    let current = CurrentResolver::new(Resolver::new(blocks.clone(), context.clone()));
     listen_for_queries(&blocks, &current, &metrics, &own).await?;
     listen_for_observers(&blocks, &cluster, &metrics, &own).await?;
-    if blocks.iter().any(|block| block.loops) {
-        let current = current.clone();
-        own.keep("loop probe", move || probe(current.clone()));
-    }
+    let maintained = current.clone();
+    own.keep("upkeep of the plugins", move || maintained.clone().maintain());
     if let Some(interval) = blocks.iter().filter_map(|block| block.reload).min() {
-        let reload = Reload { options, text, interval, current, cluster, metrics };
+        let reload = Reload { options, lines, interval, current, context };
         own.keep("reload", move || reload.clone().run());
     }
     tokio::select! {
@@ -100,16 +113,29 @@ pub async fn run(
     Ok(())
 }
 
-fn load(options: &Options) -> Result<(String, Vec<Block>), RunError> {
+fn load(options: &Options) -> Result<(Vec<Directive>, Vec<Block>), RunError> {
+    let lines = read(options)?;
+    let blocks = build(options, &lines)?;
+    Ok((lines, blocks))
+}
+
+/// Reads the lines of the Corefile and of its imports.
+fn read(options: &Options) -> Result<Vec<Directive>, RunError> {
     let path = || options.corefile.clone();
     let text = std::fs::read_to_string(&options.corefile)
         .map_err(|source| RunError::Read { path: path(), source })?;
-    let blocks = corefile::parse(&text, options.port)
+    let folder = options.corefile.parent().unwrap_or(Path::new("."));
+    corefile::read(&text, folder).map_err(|source| RunError::Corefile { path: path(), source })
+}
+
+fn build(options: &Options, lines: &[Directive]) -> Result<Vec<Block>, RunError> {
+    let path = || options.corefile.clone();
+    let blocks = corefile::build(lines, options.port)
         .map_err(|source| RunError::Corefile { path: path(), source })?;
     for warning in blocks.iter().flat_map(|block| &block.ignored) {
         tracing::warn!("{warning}");
     }
-    Ok((text, blocks))
+    Ok(blocks)
 }
 
 /// The cluster's objects, kept up to date by informers.
@@ -118,10 +144,6 @@ struct Cluster {
     index: Arc<RwLock<Index>>,
     is_synced: Arc<dyn Fn() -> bool + Send + Sync>,
 }
-
-/// A namespace without fields; the informer's key is sufficient.
-#[derive(Deserialize)]
-struct Namespace {}
 
 impl Cluster {
     fn start(
@@ -136,10 +158,12 @@ impl Cluster {
         if kubernetes.is_empty() {
             return Ok(Self { index, is_synced: Arc::new(|| true) });
         }
-        let named = kubernetes.iter().find_map(|kubernetes| kubernetes.kubeconfig.as_deref());
+        if kubernetes.iter().any(|other| other.api != kubernetes[0].api) {
+            return Err(RunError::ApiServers);
+        }
         let client = match client {
             Some(client) => client,
-            None => connect(named.or(options.kubeconfig.as_deref()))?,
+            None => connect(&kubernetes[0].api, options.kubeconfig.as_deref())?,
         };
         let write = |index: &Arc<RwLock<Index>>| {
             let index = index.clone();
@@ -169,12 +193,13 @@ impl Cluster {
             all(),
             tasks,
             move |event| {
-                change(&|index| index.set_namespace(event.key, event.new.is_some()));
+                let labels = event.new.map(|namespace| namespace.metadata.labels.clone());
+                change(&|index| index.set_namespace(event.key, labels.clone()));
             },
         );
-        let verified = kubernetes.iter().any(|kubernetes| kubernetes.pods == PodMode::Verified);
+        let needs_pods = blocks.iter().any(|block| block.needs_pods);
         let change = write(&index);
-        let pods = verified.then(|| {
+        let pods = needs_pods.then(|| {
             Informer::<Pod>::start(&client, Resource::PODS, all(), tasks, move |event| {
                 change(&|index| {
                     index.set_pod(event.old.map(AsRef::as_ref), event.new.map(AsRef::as_ref))
@@ -189,25 +214,35 @@ impl Cluster {
         };
         Ok(Self { index, is_synced: Arc::new(is_synced) })
     }
-
-    fn resolver(
-        &self,
-        blocks: Vec<Block>,
-        metrics: &Arc<Metrics>,
-    ) -> Result<Resolver, ServerError> {
-        let is_synced = self.is_synced.clone();
-        Resolver::new(blocks, self.index.clone(), Box::new(move || is_synced()), metrics.clone())
-    }
 }
 
 const USER_AGENT: &str = "coredns";
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// Creates a client from a kubeconfig, or as the Pod's service account.
-fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> {
-    if let Some(path) = kubeconfig {
-        return Ok(Client::from_kubeconfig_file(path, USER_AGENT)?);
+/// Creates a client of the Corefile's API server, of a kubeconfig's, or as the Pod's service account.
+fn connect(server: &ApiServer, kubeconfig: Option<&Path>) -> Result<Client, ConnectError> {
+    match (server, kubeconfig) {
+        (ApiServer::Kubeconfig { path, context: Some(context) }, _) => {
+            let config = Kubeconfig { current_context: context.clone(), ..Kubeconfig::load(path)? };
+            Ok(Client::from_kubeconfig(&config, USER_AGENT)?)
+        }
+        (ApiServer::Kubeconfig { path, context: None }, _) => {
+            Ok(Client::from_kubeconfig_file(path, USER_AGENT)?)
+        }
+        (ApiServer::Endpoint { url, tls }, _) => {
+            let [certificate, key, ca] =
+                tls.clone().map_or([None, None, None], |files| files.map(Some));
+            let files = TlsFiles { ca, certificate, key, ..TlsFiles::default() };
+            let has_tls = url.starts_with("https://");
+            let tls = if has_tls { ClientTls::from_files(files)? } else { ClientTls::anyone() };
+            Ok(Client::new(Arc::new(HttpTransport::new(url, tls, None)?), USER_AGENT))
+        }
+        (ApiServer::Default, Some(path)) => Ok(Client::from_kubeconfig_file(path, USER_AGENT)?),
+        (ApiServer::Default, None) => connect_as_pod(),
     }
+}
+
+fn connect_as_pod() -> Result<Client, ConnectError> {
     let variable = |name| std::env::var(name).map_err(|_| ConnectError::NotAPod(name));
     let (host, port) = (variable("KUBERNETES_SERVICE_HOST")?, variable("KUBERNETES_SERVICE_PORT")?);
     let host = if host.contains(':') { format!("[{host}]") } else { host };
@@ -244,10 +279,17 @@ async fn listen_for_queries(
         tasks.essential("dns over udp", async move {
             let _ = shutdown.unless_stopping(queries).await;
         });
-        let queries = server::tcp(tcp, current.clone(), metrics.clone(), tasks.clone());
+        let timeouts = timeouts(blocks, port);
+        let queries = server::tcp(tcp, timeouts, current.clone(), metrics.clone(), tasks.clone());
         tasks.essential("dns over tcp", queries);
     }
     Ok(())
+}
+
+/// Returns the limits of the connections to a port: those of the first server block that sets some.
+fn timeouts(blocks: &[Block], port: u16) -> Timeouts {
+    let on_port = blocks.iter().filter(|block| block.port == port).map(|block| block.timeouts);
+    on_port.into_iter().find(|timeouts| *timeouts != Timeouts::default()).unwrap_or_default()
 }
 
 /// Returns the addresses to listen on: `None` for all, or those of `bind`, once for each port.
@@ -295,23 +337,15 @@ async fn listen_for_observers(
     Ok(())
 }
 
-async fn probe(current: CurrentResolver) {
-    loop {
-        current.get().probe_for_loops().await;
-        tokio::time::sleep(Duration::from_secs(60)).await;
-    }
-}
-
 /// The periodic read of the Corefile.
 #[derive(Clone)]
 struct Reload {
     options: Options,
-    /// The text in use.
-    text: String,
+    /// The lines in use, with those of imported files.
+    lines: Vec<Directive>,
     interval: Duration,
     current: CurrentResolver,
-    cluster: Cluster,
-    metrics: Arc<Metrics>,
+    context: Context,
 }
 
 impl Reload {
@@ -319,28 +353,27 @@ impl Reload {
     async fn run(mut self) {
         loop {
             tokio::time::sleep(self.interval).await;
-            let (new, blocks) = match load(&self.options) {
-                Ok((new, _)) if new == self.text => continue,
-                Ok(loaded) => loaded,
+            let changed = match read(&self.options) {
+                Ok(lines) if lines == self.lines => continue,
+                Ok(lines) => build(&self.options, &lines).map(|blocks| (lines, blocks)),
+                Err(error) => Err(error),
+            };
+            let (lines, blocks) = match changed {
+                Ok(changed) => changed,
                 Err(error) => {
                     tracing::error!(%error, "the changed Corefile is invalid and is not used");
                     continue;
                 }
             };
-            self.text = new;
+            self.lines = lines;
             let before: Vec<Block> = self.current.get().blocks().cloned().collect();
             if addresses(&before) != addresses(&blocks) {
                 tracing::warn!(
                     "the Corefile's ports or addresses changed: restart to listen there"
                 );
             }
-            match self.cluster.resolver(blocks, &self.metrics) {
-                Ok(resolver) => {
-                    self.current.set(resolver);
-                    tracing::info!("the changed Corefile is in use");
-                }
-                Err(error) => tracing::error!(%error, "the changed Corefile is not used"),
-            }
+            self.current.set(Resolver::new(blocks, self.context.clone()));
+            tracing::info!("the changed Corefile is in use");
         }
     }
 }

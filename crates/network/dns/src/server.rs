@@ -1,41 +1,56 @@
 //! Serves queries over UDP and TCP.
 
-use std::{
-    net::SocketAddr,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::{net::SocketAddr, sync::Arc};
 
-use tokio::time::Instant;
-
+use futures_util::FutureExt;
 use tokio::{
     net::{TcpListener, UdpSocket},
-    sync::Semaphore,
+    sync::{Semaphore, watch},
+    time::Instant,
 };
 
 use crate::{
+    corefile::Timeouts,
     observe::Metrics,
-    resolver::{Local, Resolver, Via},
+    resolver::{Resolver, Via},
 };
 
 /// The resolver of the newest Corefile.
 #[derive(Clone)]
-pub(crate) struct CurrentResolver(Arc<RwLock<Arc<Resolver>>>);
+pub(crate) struct CurrentResolver(watch::Sender<Arc<Resolver>>);
 
 impl CurrentResolver {
-    pub(crate) fn new(resolver: Resolver) -> Self {
-        Self(Arc::new(RwLock::new(Arc::new(resolver))))
+    pub(crate) fn new(resolver: Arc<Resolver>) -> Self {
+        Self(watch::Sender::new(resolver))
     }
 
     pub(crate) fn get(&self) -> Arc<Resolver> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.borrow().clone()
     }
 
-    pub(crate) fn set(&self, resolver: Resolver) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(resolver);
+    pub(crate) fn set(&self, resolver: Arc<Resolver>) {
+        self.0.send_replace(resolver);
+    }
+
+    /// Does the periodic work of the resolver, and of each one that replaces it.
+    pub(crate) async fn maintain(self) {
+        let mut changes = self.0.subscribe();
+        loop {
+            let resolver = changes.borrow_and_update().clone();
+            let work = async {
+                resolver.maintain().await;
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                () = work => {}
+                // This sender lives as long as the task.
+                _ = changes.changed() => {}
+            }
+        }
     }
 }
 
-/// The largest number of forwarded queries in flight, and of TCP connections. Further ones are dropped.
+/// The largest number of queries that wait for other servers, and of TCP connections. Further ones are dropped.
 const WAITING: usize = 4096;
 const CONNECTIONS: usize = 1024;
 
@@ -47,11 +62,10 @@ pub(crate) async fn udp(
 ) {
     let socket = Arc::new(socket);
     let port = socket.local_addr().map_or(53, |address| address.port());
-    let via = Via { port, tcp: false };
     let waiting = Arc::new(Semaphore::new(WAITING));
     let mut buffer = vec![0; 4096];
     loop {
-        let (length, peer) = match socket.recv_from(&mut buffer).await {
+        let (length, client) = match socket.recv_from(&mut buffer).await {
             Ok(received) => received,
             Err(error) => {
                 // Usually an ICMP error for an earlier answer.
@@ -59,61 +73,58 @@ pub(crate) async fn udp(
                 continue;
             }
         };
-        let start = Instant::now();
-        let packet = &buffer[..length];
-        let resolver = current.get();
-        let local = rt::catch_sync("dns query", peer, || resolver.local(packet, via));
-        let failed = |_| panicked(packet, &metrics).map_or(Local::Ignore, Local::Answer);
-        match local.unwrap_or_else(failed) {
-            Local::Ignore => {}
-            Local::Answer(answer) => {
-                metrics.record_response(false, &answer, start.elapsed());
-                let _ = socket.send_to(&answer, peer).await;
+        let via = Via { client, port, tcp: false };
+        let packet = buffer[..length].to_vec();
+        let mut answering = Box::pin(answer(current.get(), packet, via, metrics.clone()));
+        // Most queries are answered from memory, without a task of their own.
+        if let Some(answers) = answering.as_mut().now_or_never() {
+            for answer in answers {
+                let _ = socket.send_to(&answer, client).await;
             }
-            Local::Pending(_) => {
-                let Ok(slot) = waiting.clone().try_acquire_owned() else { continue };
-                let (packet, socket, metrics) = (packet.to_vec(), socket.clone(), metrics.clone());
-                let resolver = resolver.clone();
-                tasks.spawn_until_shutdown("forwarded query", async move {
-                    let _slot = slot;
-                    if let Some(answer) = answer(&resolver, &packet, via, &metrics).await {
-                        metrics.record_response(false, &answer, start.elapsed());
-                        let _ = socket.send_to(&answer, peer).await;
-                    }
-                });
-            }
+            continue;
         }
+        let Ok(slot) = waiting.clone().try_acquire_owned() else { continue };
+        let socket = socket.clone();
+        tasks.spawn_until_shutdown("forwarded query", async move {
+            let _slot = slot;
+            for answer in answering.await {
+                let _ = socket.send_to(&answer, client).await;
+            }
+        });
     }
 }
 
 pub(crate) async fn tcp(
     listener: TcpListener,
+    timeouts: Timeouts,
     current: CurrentResolver,
     metrics: Arc<Metrics>,
     tasks: rt::Tasks,
 ) {
     let port = listener.local_addr().map_or(53, |address| address.port());
-    let answer = move |packet: Vec<u8>| {
-        let (resolver, metrics) = (current.get(), metrics.clone());
-        async move {
-            let start = Instant::now();
-            let answer = answer(&resolver, &packet, Via { port, tcp: true }, &metrics).await?;
-            metrics.record_response(true, &answer, start.elapsed());
-            Some(answer)
-        }
+    let Timeouts { read, write, idle, queries } = timeouts;
+    let limits = serve::dns::Limits { connections: CONNECTIONS, read, write, idle, queries };
+    let answer = move |packet: Vec<u8>, client| {
+        let via = Via { client, port, tcp: true };
+        answer(current.get(), packet, via, metrics.clone())
     };
-    serve::dns::serve(listener, CONNECTIONS, tasks, answer).await;
+    serve::dns::serve(listener, limits, tasks, answer).await;
 }
 
-/// Returns the resolver's answer, or SERVFAIL if resolving panicked.
+/// Returns the resolver's answers, or SERVFAIL if resolving panicked.
 async fn answer(
-    resolver: &Resolver,
-    packet: &[u8],
+    resolver: Arc<Resolver>,
+    packet: Vec<u8>,
     via: Via,
-    metrics: &Metrics,
-) -> Option<Vec<u8>> {
-    let answered = rt::catch("dns query", "that waits", resolver.answer(packet, via)).await;
-    answered.unwrap_or_else(|_| panicked(packet, metrics))
+    metrics: Arc<Metrics>,
+) -> Vec<Vec<u8>> {
+    let start = Instant::now();
+    let answered = rt::catch("dns query", via.client, resolver.answer(&packet, via)).await;
+    let answers = answered.unwrap_or_else(|_| panicked(&packet, &metrics).into_iter().collect());
+    if let Some(answer) = answers.first() {
+        metrics.record_response(via.tcp, answer, start.elapsed());
+    }
+    answers
 }
 
 /// Answers a query that caused a panic with SERVFAIL, as CoreDNS does.

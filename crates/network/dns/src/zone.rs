@@ -4,14 +4,18 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use hickory_proto::rr::{
     Name, RData, Record, RecordType,
-    rdata::{A, AAAA, CNAME, NS, PTR, SOA, SRV, TXT},
+    rdata::{CNAME, NS, PTR, SOA, SRV, TXT},
 };
 use net_core::api::{EndpointSlice, Protocol, Service, ServiceType, SliceEndpoint};
 
 use crate::{
-    corefile::{KubernetesOptions, PodMode},
     index::{Index, cluster_ips, ready_addresses},
+    options::{KubernetesOptions, PodMode},
+    records::{address_data, reversed},
 };
+
+/// The longest label; longer names of Pods are not names of endpoints.
+const MAX_LABEL: usize = 63;
 
 /// The answer for a name.
 #[derive(Debug, PartialEq)]
@@ -169,7 +173,30 @@ impl<'a> Zone<'a> {
     }
 
     fn namespace(&self, namespace: &str) -> Answer {
-        if self.index.has_namespace(namespace) { Answer::nothing() } else { Answer::NoSuchName }
+        if self.exposes(namespace) { Answer::nothing() } else { Answer::NoSuchName }
+    }
+
+    /// Reports whether the namespace exists and has records.
+    fn exposes(&self, namespace: &str) -> bool {
+        let listed = &self.options.namespaces;
+        let is_listed = listed.is_empty() || listed.iter().any(|name| **name == *namespace);
+        let selector = self.options.namespace_labels.as_ref();
+        let labels = self.index.namespace_labels(namespace).filter(|_| is_listed);
+        labels.is_some_and(|labels| selector.is_none_or(|selector| selector.matches(labels)))
+    }
+
+    /// Reports whether a Service has records. Its namespace may be loaded later than the Service.
+    fn is_exposed(&self, namespace: &str, service: &Service) -> bool {
+        let by_namespace =
+            self.options.namespaces.is_empty() && self.options.namespace_labels.is_none();
+        let selector = self.options.labels.as_ref();
+        (by_namespace || self.exposes(namespace))
+            && selector.is_none_or(|selector| selector.matches(&service.metadata.labels))
+    }
+
+    fn find_service(&self, namespace: &str, name: &str) -> Option<&'a Service> {
+        let service = self.index.service(namespace, name).map(AsRef::as_ref);
+        service.filter(|service| self.is_exposed(namespace, service))
     }
 
     /// Answers a query for `10-1-0-2.namespace.pod`.
@@ -177,8 +204,8 @@ impl<'a> Zone<'a> {
         let Some(ip) = parse_dashed(dashed) else { return Answer::NoSuchName };
         let exists = match self.options.pods {
             PodMode::Disabled => false,
-            PodMode::Insecure => self.index.has_namespace(namespace),
-            PodMode::Verified => self.index.has_pod(namespace, ip),
+            PodMode::Insecure => self.exposes(namespace),
+            PodMode::Verified => self.exposes(namespace) && self.index.has_pod(namespace, ip),
         };
         if !exists {
             return Answer::NoSuchName;
@@ -188,9 +215,15 @@ impl<'a> Zone<'a> {
 
     fn service(&self, owner: &Name, query: ServiceQuery<'_>, kind: RecordType) -> Answer {
         let ServiceQuery { namespace, name, endpoint, port } = query;
-        let Some(service) = self.index.service(namespace, name) else { return Answer::NoSuchName };
+        let Some(service) = self.find_service(namespace, name) else { return Answer::NoSuchName };
         if service.spec.kind == ServiceType::ExternalName {
             return self.alias(owner, service, endpoint.is_none() && port.is_none());
+        }
+        let has_endpoints = || {
+            self.index.slices(namespace, name).any(|slice| ready_addresses(slice).next().is_some())
+        };
+        if self.options.ignores_empty_services && !has_endpoints() {
+            return Answer::NoSuchName;
         }
         let mut targets = match endpoint {
             None if service.spec.cluster_ip != "None" => cluster_targets(service),
@@ -223,6 +256,9 @@ impl<'a> Zone<'a> {
     }
 
     fn endpoint_targets(&self, namespace: &str, service: &str) -> Vec<Target<'a>> {
+        if self.options.no_endpoints {
+            return Vec::new();
+        }
         let slices: Vec<&'a EndpointSlice> =
             self.index.slices(namespace, service).map(AsRef::as_ref).collect();
         let mut targets: Vec<Target<'a>> = Vec::new();
@@ -250,8 +286,8 @@ impl<'a> Zone<'a> {
         }
         let target = endpoint.target_ref.as_deref().filter(|target| &*target.kind == "Pod");
         match target.filter(|_| self.options.endpoint_pod_names) {
-            Some(pod) => pod.name.to_string(),
-            None => ip.to_string().replace(['.', ':'], "-"),
+            Some(pod) if pod.name.len() <= MAX_LABEL => pod.name.to_string(),
+            _ => ip.to_string().replace(['.', ':'], "-"),
         }
     }
 
@@ -296,11 +332,23 @@ impl<'a> Zone<'a> {
     }
 
     fn names_of(&self, ip: IpAddr) -> Vec<Name> {
-        if let Some((namespace, service)) = self.index.by_cluster_ip(ip) {
+        let own = self.index.by_cluster_ip(ip);
+        if let Some((namespace, service)) =
+            own.filter(|(namespace, name)| self.find_service(namespace, name).is_some())
+        {
             return self.below(&format!("{service}.{namespace}.svc")).into_iter().collect();
+        }
+        if self.options.no_endpoints {
+            return Vec::new();
         }
         let mut names = Vec::new();
         for (namespace, service) in self.index.by_endpoint_ip(ip) {
+            // The Service of a slice may be loaded later.
+            if self.index.service(namespace, service).is_some()
+                && self.find_service(namespace, service).is_none()
+            {
+                continue;
+            }
             let slices = self.index.slices(namespace, service);
             let endpoints = slices
                 .flat_map(|slice| ready_addresses(slice))
@@ -313,6 +361,32 @@ impl<'a> Zone<'a> {
         names.sort();
         names.dedup();
         names
+    }
+
+    /// Returns the records of all Services, between two SOA records.
+    pub(crate) fn transfer(&self) -> Vec<Record> {
+        let soa = self.soa(self.origin);
+        let mut records = vec![soa.clone()];
+        if let Answer::Records { answers, .. } = self.apex(self.origin, RecordType::NS) {
+            records.extend(answers);
+        }
+        for (namespace, name, _) in self.index.services() {
+            let Some(owner) = self.below(&format!("{name}.{namespace}.svc")) else { continue };
+            for kind in [RecordType::A, RecordType::AAAA, RecordType::SRV] {
+                match self.service(&owner, ServiceQuery::whole(namespace, name), kind) {
+                    Answer::Records { answers, additionals } => {
+                        records.extend(answers);
+                        // The addresses of a Service's endpoints, which have names of their own.
+                        records
+                            .extend(additionals.into_iter().filter(|record| record.name != owner));
+                    }
+                    Answer::Alias(alias) if kind == RecordType::A => records.push(alias.record),
+                    Answer::Alias(_) | Answer::NoSuchName => {}
+                }
+            }
+        }
+        records.push(soa);
+        records
     }
 
     /// Returns a name in this zone; `None` if it would be too long.
@@ -348,14 +422,8 @@ fn cluster_targets(service: &Service) -> Vec<Target<'_>> {
     cluster_ips(service).into_iter().map(target).collect()
 }
 
-pub(crate) fn address_data(ip: IpAddr) -> RData {
-    match ip {
-        IpAddr::V4(ip) => RData::A(A(ip)),
-        IpAddr::V6(ip) => RData::AAAA(AAAA(ip)),
-    }
-}
-
-fn is_reverse(zone: &Name) -> bool {
+/// Reports whether a zone holds the names of addresses.
+pub(crate) fn is_reverse(zone: &Name) -> bool {
     zone.iter().next_back().is_some_and(|label| label == b"arpa")
 }
 
@@ -363,23 +431,6 @@ fn is_reverse(zone: &Name) -> bool {
 fn parse_dashed(text: &str) -> Option<IpAddr> {
     let v4 = || text.replace('-', ".").parse::<Ipv4Addr>().ok().map(IpAddr::from);
     v4().or_else(|| text.replace('-', ":").parse::<Ipv6Addr>().ok().map(IpAddr::from))
-}
-
-fn reversed(name: &Name) -> Option<IpAddr> {
-    let labels: Vec<&str> =
-        name.iter().map(|label| std::str::from_utf8(label).ok()).collect::<Option<_>>()?;
-    match labels.as_slice() {
-        [d, c, b, a, "in-addr", "arpa"] => format!("{a}.{b}.{c}.{d}").parse().ok(),
-        [nibbles @ .., "ip6", "arpa"] if nibbles.len() == 32 => {
-            let mut number = 0u128;
-            for nibble in nibbles.iter().rev() {
-                let digit = Some(*nibble).filter(|nibble| nibble.len() == 1)?;
-                number = number << 4 | u128::from_str_radix(digit, 16).ok()?;
-            }
-            Some(Ipv6Addr::from(number).into())
-        }
-        _ => None,
-    }
 }
 
 #[cfg(test)]

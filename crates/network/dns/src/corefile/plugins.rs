@@ -1,44 +1,98 @@
-//! Parses server blocks and the options of their plugins.
+//! Parses server blocks, and puts their plugins in order.
 
 use std::{
     collections::BTreeMap,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
-    path::PathBuf,
+    path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
-use api_meta::GoDuration;
 use hickory_proto::rr::Name;
 
 use super::{
-    block::{
-        Block, CacheOptions, ForwardOptions, Health, HostsOptions, KubernetesOptions, PodMode,
-    },
-    error::CorefileError,
+    block::{Block, Health, Timeouts},
     ignored,
-    tokens::{Directive, fail},
 };
+use crate::{
+    chain::Plugin,
+    directive::{CorefileError, Directive},
+    options::PodMode,
+    plugin::{
+        Acl, Any, AutoPath, BufSize, Cache, Chaos, Dns64, Erratic, Errors, File, Forward, Header,
+        Hosts, Kubernetes, LoadBalance, Local, Log, Minimal, Rewrite, TemplatePlugin, Transfer,
+        Whoami, parse_kubernetes,
+    },
+};
+
+/// The plugins with a place in the chain, in CoreDNS's compiled order.
+const ORDER: [&str; 22] = [
+    "bufsize",
+    "errors",
+    "log",
+    "local",
+    "dns64",
+    "any",
+    "chaos",
+    "loadbalance",
+    "rewrite",
+    "autopath",
+    "acl",
+    "cache",
+    "header",
+    "minimal",
+    "template",
+    "transfer",
+    "hosts",
+    "kubernetes",
+    "file",
+    "forward",
+    "erratic",
+    "whoami",
+];
+/// The other plugins that act.
+const SETTINGS: [&str; 10] = [
+    "bind",
+    "debug",
+    "health",
+    "loop",
+    "metadata",
+    "prometheus",
+    "ready",
+    "reload",
+    "root",
+    "timeouts",
+];
+/// The plugins that may be written several times in a block.
+const REPEATABLE: [&str; 9] =
+    ["acl", "bind", "file", "forward", "log", "rewrite", "template", "transfer", "debug"];
 
 /// Parses a server block, and returns one block for each port in the labels.
 pub(super) fn block(block: &Directive, default_port: u16) -> Result<Vec<Block>, CorefileError> {
     let mut zones: BTreeMap<u16, Vec<Name>> = BTreeMap::new();
     let labels = block.words.iter().flat_map(|word| word.split(','));
     for label in labels.filter(|label| !label.is_empty()) {
-        let (zone, port) = label_of(block, label, default_port)?;
-        zones.entry(port).or_default().push(zone);
+        let (port, served) = label_of(block, label, default_port)?;
+        zones.entry(port).or_default().extend(served);
     }
     if zones.is_empty() {
-        return fail(block, "a server block begins with its zones, as in \".:53\"");
+        return block.fail("a server block begins with its zones, as in \".:53\"");
+    }
+    let mut seen: Vec<&str> = Vec::new();
+    for directive in &block.body {
+        if seen.contains(&directive.name()) && !REPEATABLE.contains(&directive.name()) {
+            return directive.fail("the plugin can only be used once in a server block");
+        }
+        seen.push(directive.name());
     }
     let mut parsed = Vec::new();
     for (port, zones) in zones {
-        let mut one = Block { zones, port, ..Block::default() };
-        for directive in &block.body {
-            ignored::check(directive)?;
-            plugin(&mut one, directive)?;
-        }
-        one.ignored = ignored::of(block, &one);
-        parsed.push(one);
+        let block_of_port = Block { zones, port, ignored: ignored::of(block), ..Block::default() };
+        let mut builder = Builder { block: block_of_port, ..Builder::default() };
+        // Files are relative to the root, wherever the block names it.
+        let (roots, others): (Vec<_>, Vec<_>) =
+            block.body.iter().partition(|directive| directive.name() == "root");
+        roots.into_iter().chain(others).try_for_each(|directive| builder.add(directive))?;
+        parsed.push(builder.build());
     }
     Ok(parsed)
 }
@@ -47,226 +101,230 @@ fn label_of(
     block: &Directive,
     label: &str,
     default_port: u16,
-) -> Result<(Name, u16), CorefileError> {
+) -> Result<(u16, Vec<Name>), CorefileError> {
     let label = label.strip_prefix("dns://").unwrap_or(label);
+    if let Some((protocol, _)) = label.split_once("://") {
+        return block.fail(format!("the protocol {protocol:?} is not supported"));
+    }
     let (zone, port) = match label.rsplit_once(':') {
         None => (label, default_port),
         Some((zone, port)) => match port.parse() {
             Ok(port) => (zone, port),
-            Err(_) => return fail(block, format!("{port:?} is not a port")),
+            Err(_) => return block.fail(format!("{port:?} is not a port")),
         },
     };
-    Ok((name(block, if zone.is_empty() { "." } else { zone })?, port))
+    let zone = if zone.is_empty() { "." } else { zone };
+    Ok((port, block.zones(&[zone.to_owned()])?))
 }
 
-fn plugin(block: &mut Block, directive: &Directive) -> Result<(), CorefileError> {
-    match directive.name() {
-        "errors" => block.errors = true,
-        "log" => block.log = true,
-        "loop" => block.loops = true,
-        "loadbalance" => block.shuffle = true,
-        "reload" => {
-            let interval =
-                directive.arguments().first().map(|text| duration(directive, text)).transpose()?;
-            block.reload = Some(interval.unwrap_or(Duration::from_secs(30)));
+#[derive(Default)]
+struct Builder {
+    block: Block,
+    root: Option<PathBuf>,
+    log: Log,
+    rewrite: Rewrite,
+    transfer: Transfer,
+    forwards: Vec<Forward>,
+    /// The plugins with their places in the order.
+    plugins: Vec<(usize, Arc<dyn Plugin>)>,
+}
+
+impl Builder {
+    fn add(&mut self, directive: &Directive) -> Result<(), CorefileError> {
+        if ORDER.contains(&directive.name()) {
+            let plugin = self.plugin(directive)?;
+            self.plugins.extend(plugin.map(|plugin| (place(directive.name()), plugin)));
+            return Ok(());
         }
-        "health" => block.health = Some(health(directive)?),
-        "ready" => block.ready = Some(address(directive, 8181)?),
-        "prometheus" => block.prometheus = Some(address(directive, 9153)?),
-        "bind" => {
-            for text in directive.arguments() {
-                match text.parse() {
-                    Ok(ip) => block.bind.push(ip),
-                    Err(_) => return fail(directive, format!("{text:?} is not an IP address")),
+        self.setting(directive)
+    }
+
+    /// Returns the plugin of a directive; `None` if one plugin collects all directives of its name.
+    fn plugin(&mut self, directive: &Directive) -> Result<Option<Arc<dyn Plugin>>, CorefileError> {
+        let zones = &self.block.zones;
+        let plain = |plugin: Arc<dyn Plugin>| directive.limit(0, false).map(|()| plugin);
+        let plugin: Arc<dyn Plugin> = match directive.name() {
+            "acl" => Arc::new(Acl::parse(directive, zones)?),
+            "any" => plain(Arc::new(Any))?,
+            "autopath" => {
+                self.block.needs_pods = true;
+                Arc::new(AutoPath::parse(directive, zones)?)
+            }
+            "bufsize" => Arc::new(BufSize::parse(directive)?),
+            "cache" => Arc::new(Cache::parse(directive, zones)?),
+            "chaos" => {
+                self.block.any_class = true;
+                Arc::new(Chaos::parse(directive)?)
+            }
+            "dns64" => Arc::new(Dns64::parse(directive)?),
+            "erratic" => Arc::new(Erratic::parse(directive)?),
+            "errors" => {
+                directive.limit(0, true)?;
+                without_effect(directive)?;
+                Arc::new(Errors)
+            }
+            "file" => Arc::new(File::parse(directive, zones, self.root.as_deref())?),
+            "header" => Arc::new(Header::parse(directive)?),
+            "hosts" => Arc::new(Hosts::parse(directive, zones)?),
+            "kubernetes" => {
+                let options = Arc::new(parse_kubernetes(directive, zones)?);
+                self.block.needs_pods |= options.pods == PodMode::Verified;
+                self.block.kubernetes = Some(options.clone());
+                Arc::new(Kubernetes(options))
+            }
+            "loadbalance" => Arc::new(LoadBalance::parse(directive)?),
+            "local" => Arc::new(Local::parse(directive)?),
+            "minimal" => plain(Arc::new(Minimal))?,
+            "template" => {
+                self.block.any_class = true;
+                Arc::new(TemplatePlugin::parse(directive, zones)?)
+            }
+            "whoami" => plain(Arc::new(Whoami))?,
+            "log" => return self.log.add(directive, zones).map(|()| None),
+            "rewrite" => return self.rewrite.add(directive).map(|()| None),
+            "transfer" => return self.transfer.add(directive, zones).map(|()| None),
+            _ => {
+                self.block.any_class = true;
+                self.forwards.push(Forward::parse(directive)?);
+                return Ok(None);
+            }
+        };
+        Ok(Some(plugin))
+    }
+
+    fn setting(&mut self, directive: &Directive) -> Result<(), CorefileError> {
+        let block = &mut self.block;
+        match directive.name() {
+            "bind" => {
+                for text in directive.arguments() {
+                    match text.parse() {
+                        Ok(ip) => block.bind.push(ip),
+                        Err(_) => return directive.fail(format!("{text:?} is not an IP address")),
+                    }
                 }
+                directive.limit(usize::MAX, false)?;
+            }
+            "debug" => directive.limit(0, false)?,
+            "health" => block.health = Some(health(directive)?),
+            "loop" => {
+                directive.limit(0, false)?;
+                block.loops = true;
+            }
+            // The values are computed where another plugin uses them.
+            "metadata" => drop(directive.zones(directive.arguments())?),
+            "prometheus" => {
+                directive.limit(1, false)?;
+                block.prometheus = Some(directive.address(9153)?);
+            }
+            "ready" => {
+                directive.limit(1, true)?;
+                without_effect(directive)?;
+                block.ready = Some(directive.address(8181)?);
+            }
+            "reload" => {
+                directive.limit(2, false)?;
+                let intervals = directive.arguments().iter().map(|text| directive.duration(text));
+                let intervals = intervals.collect::<Result<Vec<_>, _>>()?;
+                block.reload = Some(intervals.first().copied().unwrap_or(Duration::from_secs(30)));
+            }
+            "root" => match directive.arguments() {
+                [path] => self.root = Some(Path::new(path).to_owned()),
+                _ => return directive.fail("it needs one path"),
+            },
+            "timeouts" => block.timeouts = timeouts(directive)?,
+            other => {
+                let known = ORDER.iter().chain(&SETTINGS);
+                let known = known.copied().collect::<Vec<_>>().join(", ");
+                return directive
+                    .fail(format!("unknown plugin {other:?}; this server has {known}"));
             }
         }
-        "kubernetes" => block.kubernetes = Some(kubernetes(directive, &block.zones)?),
-        "forward" => block.forward.push(forward(directive)?),
-        "cache" => block.cache = Some(cache(directive)?),
-        "hosts" => block.hosts = Some(hosts(directive)?),
-        other if ignored::reason(other, "").is_some() => {}
-        other => {
-            let reason = format!(
-                "unknown plugin {other:?}; this server has errors, log, health, ready, kubernetes, hosts, forward, \
-                 cache, loop, reload, loadbalance, prometheus and bind"
-            );
-            return Err(CorefileError { line: directive.line, reason });
-        }
+        Ok(())
     }
-    Ok(())
+
+    fn build(self) -> Block {
+        let Self { mut block, log, rewrite, transfer, mut forwards, mut plugins, root: _ } = self;
+        let last = forwards.len().saturating_sub(1);
+        forwards.iter_mut().take(last).for_each(|forward| forward.has_next = true);
+        block.forwards = forwards.into_iter().map(Arc::new).collect();
+        plugins.extend(
+            block
+                .forwards
+                .iter()
+                .map(|forward| (place("forward"), forward.clone() as Arc<dyn Plugin>)),
+        );
+        if !log.is_empty() {
+            plugins.push((place("log"), Arc::new(log)));
+        }
+        if !rewrite.is_empty() {
+            plugins.push((place("rewrite"), Arc::new(rewrite)));
+        }
+        block.transfers = !transfer.is_empty();
+        if block.transfers {
+            plugins.push((place("transfer"), Arc::new(transfer)));
+        }
+        // Plugins of one name keep the order of the Corefile.
+        plugins.sort_by_key(|(place, _)| *place);
+        block.chain = plugins.into_iter().map(|(_, plugin)| plugin).collect();
+        block
+    }
+}
+
+/// Returns the place of a plugin in the chain.
+fn place(name: &str) -> usize {
+    ORDER.iter().position(|known| *known == name).unwrap_or(ORDER.len())
+}
+
+/// Rejects options of a plugin that the table of ignored ones does not list.
+fn without_effect(directive: &Directive) -> Result<(), CorefileError> {
+    let plugin = directive.name();
+    match directive.body.iter().find(|option| ignored::reason(plugin, option.name()).is_none()) {
+        Some(option) => option.fail(format!("unknown option of {plugin}")),
+        None => Ok(()),
+    }
 }
 
 fn health(directive: &Directive) -> Result<Health, CorefileError> {
+    directive.limit(1, true)?;
     let mut lameduck = Duration::ZERO;
     for option in &directive.body {
         match (option.name(), option.arguments()) {
-            ("lameduck", [text]) => lameduck = duration(option, text)?,
-            _ => return fail(option, "unknown option of health; it has lameduck DURATION"),
+            ("lameduck", [text]) => lameduck = option.duration(text)?,
+            _ => return option.unknown("health", "lameduck DURATION"),
         }
     }
-    Ok(Health { address: address(directive, 8080)?, lameduck })
+    Ok(Health { address: directive.address(8080)?, lameduck })
 }
 
-fn kubernetes(directive: &Directive, zones: &[Name]) -> Result<KubernetesOptions, CorefileError> {
-    let mut parsed = KubernetesOptions { ttl: 5, ..KubernetesOptions::default() };
-    parsed.zones = names(directive, directive.arguments())?;
-    if parsed.zones.is_empty() {
-        parsed.zones = zones.to_vec();
-    }
+fn timeouts(directive: &Directive) -> Result<Timeouts, CorefileError> {
+    directive.limit(0, true)?;
+    let mut parsed = Timeouts::default();
     for option in &directive.body {
-        match (option.name(), option.arguments()) {
-            ("pods", [mode]) => {
-                parsed.pods = match mode.as_str() {
-                    "disabled" => PodMode::Disabled,
-                    "insecure" => PodMode::Insecure,
-                    "verified" => PodMode::Verified,
-                    _ => return fail(option, "it is disabled, insecure or verified"),
-                }
-            }
-            ("ttl", [text]) => {
-                parsed.ttl = number(option, text)?;
-                if parsed.ttl > 3600 {
-                    return fail(option, "it is at most 3600");
-                }
-            }
-            ("fallthrough", zones) => parsed.fallthrough = Some(names(option, zones)?),
-            ("endpoint_pod_names", []) => parsed.endpoint_pod_names = true,
-            ("kubeconfig", [_, _, ..]) => {
-                return fail(option, "the context is the file's current one and cannot be named");
-            }
-            ("kubeconfig", [path]) => parsed.kubeconfig = Some(path.into()),
-            _ => {
-                return fail(
-                    option,
-                    "unknown option of kubernetes; it has pods, ttl, fallthrough, endpoint_pod_names and kubeconfig",
-                );
-            }
+        let ([text], name) = (option.arguments(), option.name()) else {
+            return option.unknown("timeouts", "read, write, idle and maxtcpqueries");
+        };
+        if name == "maxtcpqueries" {
+            parsed.queries = match option.number::<i64>(text)? {
+                -1 => usize::MAX,
+                most if most > 0 => most as usize,
+                _ => return option.fail("it is a positive number, or -1"),
+            };
+            continue;
         }
+        let limit = match name {
+            "read" => &mut parsed.read,
+            "write" => &mut parsed.write,
+            "idle" => &mut parsed.idle,
+            _ => return option.unknown("timeouts", "read, write, idle and maxtcpqueries"),
+        };
+        *limit = option.duration(text)?;
+        // As in CoreDNS, which accepts a second to a day.
+        if !(Duration::from_secs(1)..=Duration::from_secs(86_400)).contains(limit) {
+            return option.fail("the duration is within 1s and 24h");
+        }
+    }
+    if directive.body.is_empty() {
+        return directive.fail("it needs at least one option");
     }
     Ok(parsed)
-}
-
-fn forward(directive: &Directive) -> Result<ForwardOptions, CorefileError> {
-    let Some((from, to)) = directive.arguments().split_first().filter(|(_, to)| !to.is_empty())
-    else {
-        return fail(
-            directive,
-            "it needs a zone and at least one server, as in \"forward . 192.0.2.1\"",
-        );
-    };
-    let mut parsed = ForwardOptions {
-        from: name(directive, from)?,
-        to: to.to_vec(),
-        max_fails: 2,
-        ..ForwardOptions::default()
-    };
-    if to.iter().any(|server| server.starts_with("tls://") || server.starts_with("https://")) {
-        return fail(directive, "servers over TLS are not supported; name them by address");
-    }
-    for option in &directive.body {
-        match (option.name(), option.arguments()) {
-            ("except", zones) => parsed.except = names(option, zones)?,
-            ("max_concurrent", [text]) => parsed.max_concurrent = number(option, text)?,
-            ("max_fails", [text]) => parsed.max_fails = number(option, text)?,
-            ("policy", [policy]) => match policy.as_str() {
-                "random" | "round_robin" => {}
-                "sequential" => parsed.sequential = true,
-                _ => return fail(option, "it is random, round_robin or sequential"),
-            },
-            ("force_tcp", []) => parsed.force_tcp = true,
-            (other, _) if ignored::reason("forward", other).is_some() => {}
-            _ => return fail(option, "unknown option of forward"),
-        }
-    }
-    Ok(parsed)
-}
-
-fn cache(directive: &Directive) -> Result<CacheOptions, CorefileError> {
-    let mut parsed = CacheOptions { success: 3600, denial: 1800, capacity: 9984 };
-    if let Some(text) = directive.arguments().first() {
-        parsed.success = number(directive, text)?;
-        parsed.denial = parsed.success.min(1800);
-    }
-    for option in &directive.body {
-        match (option.name(), option.arguments()) {
-            ("success", [capacity, more @ ..]) => {
-                parsed.capacity = number(option, capacity)?;
-                if let Some(ttl) = more.first() {
-                    parsed.success = number(option, ttl)?;
-                }
-            }
-            ("denial", [_, more @ ..]) => {
-                if let Some(ttl) = more.first() {
-                    parsed.denial = number(option, ttl)?;
-                }
-            }
-            (other, _) if ignored::reason("cache", other).is_some() => {}
-            _ => return fail(option, "unknown option of cache"),
-        }
-    }
-    Ok(parsed)
-}
-
-fn hosts(directive: &Directive) -> Result<HostsOptions, CorefileError> {
-    let file = directive.arguments().first().map(PathBuf::from);
-    let mut parsed = HostsOptions { file, ttl: 3600, ..HostsOptions::default() };
-    for option in &directive.body {
-        match (option.name(), option.arguments()) {
-            ("fallthrough", _) => parsed.fallthrough = true,
-            ("ttl", [text]) => parsed.ttl = number(option, text)?,
-            (other, _) if ignored::reason("hosts", other).is_some() => {}
-            (ip, hosts) => {
-                let Ok(ip) = ip.parse() else {
-                    return fail(option, "it is neither an option of hosts nor an address");
-                };
-                parsed.entries.extend(names(option, hosts)?.into_iter().map(|name| (name, ip)));
-            }
-        }
-    }
-    if parsed.file.is_none() && parsed.entries.is_empty() {
-        parsed.file = Some("/etc/hosts".into());
-    }
-    Ok(parsed)
-}
-
-/// Parses `:8080`, `192.0.2.1:8080`, or nothing for the default port.
-fn address(directive: &Directive, default: u16) -> Result<SocketAddr, CorefileError> {
-    let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-    let Some(text) = directive.arguments().first() else {
-        return Ok(SocketAddr::new(any, default));
-    };
-    let port_only = text
-        .strip_prefix(':')
-        .and_then(|port| port.parse().ok())
-        .map(|port| SocketAddr::new(any, port));
-    match port_only.or_else(|| text.parse().ok()) {
-        Some(address) => Ok(address),
-        None => fail(directive, format!("{text:?} is not an address to listen on")),
-    }
-}
-
-fn name(directive: &Directive, text: &str) -> Result<Name, CorefileError> {
-    match Name::from_ascii(text) {
-        Ok(mut name) => {
-            name.set_fqdn(true);
-            Ok(name.to_lowercase())
-        }
-        Err(error) => fail(directive, format!("{text:?} is not a name: {error}")),
-    }
-}
-
-fn names(directive: &Directive, texts: &[String]) -> Result<Vec<Name>, CorefileError> {
-    texts.iter().map(|text| name(directive, text)).collect()
-}
-
-fn number<T: std::str::FromStr>(directive: &Directive, text: &str) -> Result<T, CorefileError> {
-    text.parse().or_else(|_| fail(directive, format!("{text:?} is not a number in range")))
-}
-
-fn duration(directive: &Directive, text: &str) -> Result<Duration, CorefileError> {
-    match text.parse::<GoDuration>() {
-        Ok(duration) if duration >= GoDuration::ZERO => Ok(duration.to_std()),
-        _ => fail(directive, format!("{text:?} is not a duration; write it as 5s")),
-    }
 }

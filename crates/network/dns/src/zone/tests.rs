@@ -11,7 +11,7 @@ fn object<T: serde::de::DeserializeOwned>(value: Value) -> Arc<T> {
 fn index() -> Index {
     let mut index = Index::default();
     for namespace in ["default", "kube-system"] {
-        index.set_namespace(namespace, true);
+        index.set_namespace(namespace, Some([("team".to_owned(), namespace.to_owned())].into()));
     }
     let mut service = |name: &str, spec: Value| {
         let value = json!({"metadata": {"name": name, "namespace": "default"}, "spec": spec});
@@ -155,4 +155,46 @@ fn srv_answers_carry_addresses() {
     assert_eq!(answers.len(), 2, "one for each port: {answers:?}");
     let ips: Vec<_> = additionals.iter().map(|record| record.data.to_string()).collect();
     assert_eq!(ips, ["10.96.0.5", "fd96::5"]);
+}
+
+#[test]
+fn hides_what_options_exclude() {
+    use RecordType::{A, PTR};
+    let exposed = |options: KubernetesOptions, name: &str, kind| ask_with(&options, name, kind);
+    let base = || options(PodMode::Insecure);
+    let (web, db) = ("web.default.svc.cluster.local.", "db.default.svc.cluster.local.");
+    let other = || KubernetesOptions { namespaces: vec!["kube-system".into()], ..base() };
+    for (name, kind) in [
+        (web, A),
+        ("default.svc.cluster.local.", A),
+        ("5.0.96.10.in-addr.arpa.", PTR),
+        ("2.0.1.10.in-addr.arpa.", PTR),
+        ("10-1-0-9.default.pod.cluster.local.", A),
+    ] {
+        assert_eq!(exposed(other(), name, kind), "!", "{name}");
+        let labels = KubernetesOptions {
+            namespace_labels: Some("team=kube-system".parse().unwrap()),
+            ..base()
+        };
+        assert_eq!(exposed(labels, name, kind), "!", "{name}");
+        let labels = KubernetesOptions {
+            namespace_labels: Some("team in (default)".parse().unwrap()),
+            ..base()
+        };
+        assert_ne!(exposed(labels, name, kind), "!", "{name}");
+    }
+    let labels = KubernetesOptions { labels: Some("app=x".parse().unwrap()), ..base() };
+    assert_eq!(exposed(labels, web, A), "!");
+    let no_endpoints = || KubernetesOptions { no_endpoints: true, ..base() };
+    for (name, kind, expected) in [
+        (web, A, "10.96.0.5"),
+        (db, A, "!"),
+        ("db-0.db.default.svc.cluster.local.", A, "!"),
+        ("2.0.1.10.in-addr.arpa.", PTR, "!"),
+    ] {
+        assert_eq!(exposed(no_endpoints(), name, kind), expected, "{name}");
+    }
+    let empty = || KubernetesOptions { ignores_empty_services: true, ..base() };
+    assert_eq!(exposed(empty(), web, A), "!", "it has no endpoints");
+    assert_eq!(exposed(empty(), db, A), "10.1.0.2, 10.1.0.3");
 }

@@ -152,7 +152,7 @@ fn upstream(namespace: &Namespace, address: &str) {
 
 fn corefile(server: &str) -> String {
     format!(
-        ".:53 {{\n errors\n health {{\n lameduck 100ms\n }}\n ready\n kubernetes cluster.local in-addr.arpa ip6.arpa {{\n pods insecure\n fallthrough in-addr.arpa ip6.arpa\n ttl 30\n }}\n prometheus :9153\n forward . {server} {{\n max_concurrent 1000\n }}\n cache 30 {{\n disable success cluster.local\n }}\n loop\n reload 1s\n loadbalance\n}}\n"
+        ".:53 {{\n errors\n health {{\n lameduck 100ms\n }}\n ready\n kubernetes cluster.local in-addr.arpa ip6.arpa {{\n pods insecure\n fallthrough in-addr.arpa ip6.arpa\n ttl 30\n }}\n prometheus :9153\n forward . {server} {{\n max_concurrent 1000\n }}\n cache 30 {{\n disable success cluster.local\n disable denial cluster.local\n }}\n loop\n reload 1s\n loadbalance\n}}\n"
     )
 }
 
