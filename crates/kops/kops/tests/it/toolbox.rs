@@ -126,6 +126,7 @@ fn dumps_specs_and_machines() {
         (&["-o", "table"][..], "invalid value"),
         (&["--private-key", "k"], "--private-key is for machines that are reached by SSH"),
         (&["--ssh-user", "u"], "--ssh-user is for"),
+        (&["--node-dump-timeout", "soon"], "invalid value 'soon'"),
         (&["--k8s-resources"], "cluster \"demo.local\""),
     ] {
         let error = dump(flags).expect_err(reason);
@@ -178,6 +179,16 @@ fn selects_machine_types_into_groups() {
     assert_eq!((&group["spec"]["minSize"], &group["spec"]["maxSize"]), (&1.into(), &10.into()));
     assert_eq!(group["spec"]["cloudLabels"]["k8s.io/cluster-autoscaler/demo.example.com"], "1");
     assert!(!demo.place.has("demo.example.com/instancegroup"), "--dry-run has stored a group");
+    for (flags, machine) in [
+        (&["--flexible", "--vcpus", "2"][..], "c5.large"),
+        (&["--flexible", "--memory", "8gb"], "m4.large"),
+        (&["--base-instance-type", "m5.large"], "m4.large"),
+        (&["--base-instance-type", "c5.large"], "c5.large"),
+    ] {
+        let shown = run(&[flags, &["--dry-run", "-o", "json"]].concat()).unwrap();
+        let group: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        assert_eq!(group["spec"]["machineType"], machine, "{flags:?}");
+    }
     let bad = demo.write("bad.json", "[");
     for (flags, reason) in [
         (&["--memory", "4kb"][..], "is not an amount of memory"),
@@ -186,8 +197,8 @@ fn selects_machine_types_into_groups() {
         (&["--subnets", "a,utility-a"], "cannot span public and private subnets"),
         (&["--allow-list", "("], "--allow-list: regex parse error"),
         (&["--allow-list", "((a{1000}){1000}){1000}"], "--allow-list"),
-        (&["--flexible"], "--flexible is not supported"),
-        (&["--base-instance-type", "m5.large"], "--base-instance-type is not supported"),
+        (&["--flexible"], "criteria specified was too narrow"),
+        (&["--base-instance-type", "x9.large"], "is not a machine type of --machine-types"),
         (&["--ig-count", "4000000000"], "--ig-count is not between"),
         (&["--machine-types", &bad], "cannot be used multiple times"),
     ] {
