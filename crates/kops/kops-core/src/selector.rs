@@ -70,9 +70,15 @@ impl Filters {
     /// Sets the unset filters of `--base-instance-type`: to resources that are similar to those of a machine type.
     pub fn resemble(&mut self, table: &Value, base: &str) -> Result<(), Error> {
         let mut types = table.items("InstanceTypes").iter();
-        let found = types.find(|one| one.text("InstanceType") == base).ok_or_else(|| {
-            Error::value("--base-instance-type", base, "is not a machine type of --machine-types")
-        })?;
+        let found = types
+            .find(|one| !base.is_empty() && one.text("InstanceType") == base)
+            .ok_or_else(|| {
+                Error::value(
+                    "--base-instance-type",
+                    base,
+                    "is not a machine type of --machine-types",
+                )
+            })?;
         let similar = |path: &str| {
             let [min, max] = SIMILAR.map(|tenths| number(found, path).saturating_mul(tenths) / 10);
             Bounds { min: Some(min), max: Some(max) }

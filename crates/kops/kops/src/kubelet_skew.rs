@@ -146,12 +146,12 @@ mod tests {
             fs::write(path, text).unwrap();
         };
         assert_eq!(local_limit(&fleet, Some(&spec), "1.36.2").unwrap(), None);
-        put("cp-a", "KubernetesVersion: 1.36.1\n");
+        put("cp-a-1", "KubernetesVersion: 1.36.1\n");
         put("nodes-1", "KubernetesVersion: 1.35.0\n");
         assert_eq!(local_limit(&fleet, Some(&spec), "1.36.2").unwrap().as_deref(), Some("1.36.1"));
         assert_eq!(local_limit(&fleet, Some(&spec), "1.36.1").unwrap(), None);
         assert_eq!(local_limit(&fleet, None, "1.36.2").unwrap(), None);
-        put("cp-b", "KubernetesVersion: [x\n");
+        put("cp-b-1", "KubernetesVersion: [x\n");
         assert!(local_limit(&fleet, Some(&spec), "1.36.2").is_err());
     }
 }

@@ -98,7 +98,8 @@ fn validate_support(resource: &Resource) -> Result<(), Error> {
     Err(Error::Unsupported { what, remedy })
 }
 
-/// Compares the selected part of a model with the existing resources. Changes that are impossible in place are rejected.
+/// Compares the selected part of a model with the existing resources. Changes that are impossible in place are
+/// rejected.
 pub fn plan(
     model: &Model,
     existing: &ExistingResources,

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::error::Error;
 
-/// The kinds whose objects are deleted once an add-on no longer has them. Objects with data of users are not among them.
+/// The kinds whose objects are deleted once an add-on no longer has them. No kind with data of users is among them.
 pub const PRUNED_KINDS: [Resource; 10] = [
     Resource::CONFIG_MAPS,
     Resource::SERVICES,

@@ -211,7 +211,7 @@ fn encrypts_stored_data_of_cloud_local_and_keeps_it_readable() {
         "demo.local/cluster-completed.spec",
         &crate::stored::CLUSTER.replace("  iam: {}\n", "  iam: {}\n  encryptionConfig: true\n"),
     );
-    place.kops(&["edit", "cluster", "demo.local", "--unset", "spec.encryptionConfig"]).unwrap();
+    place.kops(&["edit", "cluster", "demo.local", "--set", "spec.encryptionConfig=false"]).unwrap();
     let error = kops(&["update", "cluster"]).unwrap_err();
     assert!(error.contains("cannot end yet"), "{error}");
     create("{identity: {}}, {aescbc: {keys: []}}");
