@@ -16,6 +16,7 @@ mod decode;
 mod error;
 #[cfg(test)]
 mod fuzzed;
+mod go_flag;
 pub mod known;
 pub mod kubeadm;
 pub mod kubeconfig;
@@ -31,6 +32,7 @@ pub use authentication::AuthenticationConfiguration;
 pub use authorization::AuthorizationConfiguration;
 pub use decode::{Decoded, Strictness, decode, gvk, versioned, without_nulls};
 pub use error::Error;
+pub use go_flag::GoFlag;
 pub use kubeconfig::Kubeconfig;
 pub use kubelet::KubeletConfiguration;
 pub use proxy::KubeProxyConfiguration;

@@ -27,5 +27,6 @@ fn text(cluster: &Cluster) -> String {
         plugins: &cluster.cni_bin(),
         networks: &cluster.cni_conf(),
         sandbox: PAUSE_IMAGE,
+        credentials: &std::collections::BTreeMap::new(),
     })
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use api_config::{
-    GoDuration,
+    GoDuration, GoFlag as _,
     known::{self, Flag, KnownFlags},
 };
 
@@ -37,15 +37,13 @@ pub struct Args {
     #[arg(long)]
     pub client_ca_file: Option<PathBuf>,
     /// Run the controllers only while holding the lease kube-system/kube-controller-manager
-    #[arg(long, num_args = 0..=1, default_value = "true", default_missing_value = "true", require_equals = true,
-        action = clap::ArgAction::Set)]
+    #[arg(long, go_bool(), default_value = "true")]
     pub leader_elect: bool,
     /// Controllers to run: `*` for those on by default, a name for one more, `-name` for one less
     #[arg(long, value_delimiter = ',', default_value = "*")]
     pub controllers: Vec<String>,
     /// Allocate Pod CIDRs to nodes
-    #[arg(long, num_args = 0..=1, default_value = "false", default_missing_value = "true", require_equals = true,
-        action = clap::ArgAction::Set)]
+    #[arg(long, go_bool(), default_value = "false")]
     pub allocate_node_cidrs: bool,
     /// Pod CIDRs of the cluster, at most one of each family
     #[arg(long, value_delimiter = ',')]
@@ -81,8 +79,7 @@ pub struct Args {
     #[arg(long)]
     pub service_account_private_key_file: Option<PathBuf>,
     /// Every controller writes as its own service account; `false` is refused
-    #[arg(long, num_args = 0..=1, default_value = "true", default_missing_value = "true", require_equals = true,
-        action = clap::ArgAction::Set)]
+    #[arg(long, go_bool(), default_value = "true")]
     pub use_service_account_credentials: bool,
     /// Interval between two checks of node health
     #[arg(long)]
@@ -112,8 +109,7 @@ pub struct Args {
     #[arg(long)]
     pub horizontal_pod_autoscaler_initial_readiness_delay: Option<GoDuration>,
     /// Never detach a volume by force from a node that reports it in use
-    #[arg(long, num_args = 0..=1, default_value = "false", default_missing_value = "true", require_equals = true,
-        action = clap::ArgAction::Set)]
+    #[arg(long, go_bool(), default_value = "false")]
     pub disable_force_detach_on_timeout: bool,
     /// Accepted for kubeadm: external, or empty without a cloud. The loops of a cloud run in its own controller manager
     #[arg(long, default_value = "")]

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use api_config::{
-    KubeSchedulerConfiguration, Strictness, decode, gvk,
+    GoFlag as _, KubeSchedulerConfiguration, Strictness, decode, gvk,
     known::{Field, take_ignored},
     scheduler::{LeaderElection, SCHEDULER_VERSION},
 };
@@ -80,7 +80,7 @@ pub struct Args {
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
     /// Schedule only while holding the lease kube-system/kube-scheduler
-    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    #[arg(long, go_bool())]
     pub leader_elect: Option<bool>,
     /// Kubeconfig file for TokenReviews of requests for metrics and health
     #[arg(long)]

@@ -1,6 +1,6 @@
 //! The configuration of a machine's container runtime, containerd.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 /// The paths of a container runtime, and its sandbox image.
 #[derive(Clone, Copy, Debug)]
@@ -19,11 +19,20 @@ pub struct Paths<'a> {
     pub networks: &'a Path,
     /// The sandbox (pause) image.
     pub sandbox: &'a str,
+    /// The credentials of registries, base64 of `user:password`, by host.
+    pub credentials: &'a BTreeMap<String, String>,
 }
 
 /// Returns the configuration file.
 pub fn config(paths: &Paths<'_>) -> String {
     let text = |path: &Path| path.display().to_string();
+    // Hosts and base64 contain no character that TOML would have to escape.
+    let auth = |(host, auth): (&String, &String)| {
+        format!(
+            "\n[plugins.\"io.containerd.grpc.v1.cri\".registry.configs.\"{host}\".auth]\n  auth = \"{auth}\"\n"
+        )
+    };
+    let credentials: String = paths.credentials.iter().map(auth).collect();
     format!(
         r#"version = 2
 root = "{root}"
@@ -48,7 +57,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
       runtime_type = "io.containerd.runc.v2"
       [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
         Root = "{runc}"
-"#,
+{credentials}"#,
         root = text(paths.root),
         state = text(paths.state),
         socket = text(paths.socket),

@@ -29,6 +29,9 @@ const BUSY: [&str; 6] = [
     "ResourceContention",
 ];
 
+/// AWS' error codes for a call that the user may not make.
+const DENIED: [&str; 3] = ["AccessDenied", "UnauthorizedOperation", "AuthorizationError"];
+
 /// Carries out the changes of a plan.
 pub struct Actor<'a> {
     client: &'a aws::Client,
@@ -50,24 +53,35 @@ impl<'a> Actor<'a> {
         Self { client, model, existing, ids, has_created: false }
     }
 
-    /// Carries out changes in order.
-    pub async fn carry_out(&mut self, changes: &[Change]) -> Result<(), Error> {
+    /// Carries out changes in order. Returns the errors of optional changes that AWS denied.
+    pub async fn carry_out(&mut self, changes: &[Change]) -> Result<Vec<String>, Error> {
+        let mut warnings = Vec::new();
         for change in changes {
-            match change.verb {
-                "create" => self.create(change).await?,
-                "modify" => {
-                    let to = Ref::new(change.kind, change.name.clone());
-                    let id = self.ids.get(&to).cloned().unwrap_or_default();
-                    self.change(&to, &id, &change.fields).await?;
+            match self.carry_out_one(change).await {
+                Err(Error::Call(error)) if change.is_optional && is_denied(&error) => {
+                    warnings.push(format!("{}/{} is skipped: {error}", change.task(), change.name));
                 }
-                _ => {
-                    for call in &change.calls {
-                        erase_one(self.client, call).await?;
-                    }
-                }
+                done => done?,
             }
         }
-        Ok(())
+        Ok(warnings)
+    }
+
+    async fn carry_out_one(&mut self, change: &Change) -> Result<(), Error> {
+        match change.verb {
+            "create" => self.create(change).await,
+            "modify" => {
+                let to = Ref::new(change.kind, change.name.clone());
+                let id = self.ids.get(&to).cloned().unwrap_or_default();
+                self.change(&to, &id, &change.fields).await
+            }
+            _ => {
+                for call in &change.calls {
+                    erase_one(self.client, call).await?;
+                }
+                Ok(())
+            }
+        }
     }
 
     async fn create(&mut self, change: &Change) -> Result<(), Error> {
@@ -109,6 +123,11 @@ impl<'a> Actor<'a> {
 
 fn backoff() -> rt::Backoff {
     rt::Backoff::new(FIRST_PAUSE, LONGEST_PAUSE)
+}
+
+/// Reports whether AWS refused a call because the user may not make it.
+fn is_denied(error: &aws::Error) -> bool {
+    DENIED.iter().any(|code| error.code().starts_with(code))
 }
 
 fn is_unknown_yet(error: &aws::Error) -> bool {

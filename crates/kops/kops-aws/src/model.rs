@@ -45,6 +45,8 @@ pub struct ModelInputs<'a> {
     pub addons: Option<&'a Path>,
     /// A file with the SSH public key for the machines.
     pub ssh_public_key: Option<&'a str>,
+    /// The newest version allowed for kubelets of workers; `None` for the spec's.
+    pub kubelet: Option<String>,
 }
 
 /// A cluster's keysets.
@@ -88,6 +90,7 @@ pub fn build_model(
         kops: KOPS_VERSION.to_owned(),
         hashes: from.facts.hashes(),
         scheduler_config: scheduler_config(&user_objects(from.stored)?)?,
+        kubelet: from.kubelet.clone(),
         ..NodeInputs::default()
     };
     for keyset in &keysets.all {

@@ -10,6 +10,7 @@
 mod creation;
 mod deletion;
 mod existing;
+mod lifecycle;
 mod order;
 mod plan;
 mod scope;
@@ -18,6 +19,7 @@ pub use self::{
     creation::plan_creation,
     deletion::{Deletion, plan_deletion},
     existing::{ExistingResources, next_queries},
+    lifecycle::{Lifecycle, Phase, Selection},
     plan::{Change, Plan, plan, update_calls},
 };
 pub use crate::aws::{

@@ -52,6 +52,78 @@ pub struct Filters {
     pub ena: Option<bool>,
     /// The strategy of placement groups; empty for any.
     pub placement: String,
+    /// `Some` to want or reject machines without a hypervisor.
+    pub bare_metal: Option<bool>,
+    /// `Some` to want or reject types with programmable hardware.
+    pub fpga: Option<bool>,
+}
+
+/// The machine types that `--flexible` selects from, as a regular expression: current ones for general use.
+pub const FLEXIBLE_TYPES: &str = r"^[cmr][3-9][agi]?\..*$|^t[2-9][gi]?\..*$";
+/// The virtual CPUs that `--flexible` selects by default, and the memory in GiB for each.
+const FLEXIBLE_VCPUS: u64 = 4;
+const FLEXIBLE_RATIO: u64 = 2;
+/// The range of resources that are similar to those of a base type, in tenths.
+const SIMILAR: [u64; 2] = [9, 12];
+
+impl Filters {
+    /// Sets the unset filters of `--base-instance-type`: to resources that are similar to those of a machine type.
+    pub fn resemble(&mut self, table: &Value, base: &str) -> Result<(), Error> {
+        let mut types = table.items("InstanceTypes").iter();
+        let found = types
+            .find(|one| !base.is_empty() && one.text("InstanceType") == base)
+            .ok_or_else(|| {
+                Error::value(
+                    "--base-instance-type",
+                    base,
+                    "is not a machine type of --machine-types",
+                )
+            })?;
+        let similar = |path: &str| {
+            let [min, max] = SIMILAR.map(|tenths| number(found, path).saturating_mul(tenths) / 10);
+            Bounds { min: Some(min), max: Some(max) }
+        };
+        if !self.vcpus.is_given() {
+            self.vcpus = similar(VCPUS);
+        }
+        if !self.memory.is_given() {
+            self.memory = similar(MEMORY);
+        }
+        if !self.gpus.is_given() {
+            let gpus = Some(gpus(found));
+            self.gpus = Bounds { min: gpus, max: gpus };
+        }
+        self.bare_metal.get_or_insert(found.flag(BARE_METAL));
+        self.fpga.get_or_insert(found.has(FPGA));
+        Ok(())
+    }
+
+    /// Sets the unset filters of `--flexible`.
+    pub fn set_flexible_defaults(&mut self) {
+        if !self.memory.is_given() {
+            self.ratio.get_or_insert(FLEXIBLE_RATIO);
+            if !self.vcpus.is_given() {
+                self.vcpus = Bounds { min: Some(FLEXIBLE_VCPUS), max: Some(FLEXIBLE_VCPUS) };
+            }
+        }
+        self.bare_metal.get_or_insert(false);
+        self.fpga.get_or_insert(false);
+    }
+}
+
+/// The fields of a machine type.
+const VCPUS: &str = "VCpuInfo.DefaultVCpus";
+const MEMORY: &str = "MemoryInfo.SizeInMiB";
+const BARE_METAL: &str = "BareMetal";
+const FPGA: &str = "FpgaInfo";
+
+fn number(one: &Value, path: &str) -> u64 {
+    one.at(path).as_u64().unwrap_or_default()
+}
+
+fn gpus(one: &Value) -> u64 {
+    let counts = one.items("GpuInfo.Gpus").iter().map(|gpu| number(gpu, "Count"));
+    counts.fold(0, u64::saturating_add)
 }
 
 /// Parses an amount of memory such as `4gb`, `4GiB` or `512` (MiB) into MiB.
@@ -95,13 +167,11 @@ pub fn select(table: &Value, filters: &Filters) -> Result<Vec<String>, Error> {
 }
 
 fn matches(one: &Value, filters: &Filters) -> bool {
-    let number = |path: &str| one.at(path).as_u64().unwrap_or_default();
-    let (vcpus, memory) = (number("VCpuInfo.DefaultVCpus"), number("MemoryInfo.SizeInMiB"));
+    let (vcpus, memory) = (number(one, VCPUS), number(one, MEMORY));
     let has = |path: &str, wanted: &str| one.texts(path).any(|item| item == wanted);
     let aws_architecture = if filters.architecture == "amd64" { "x86_64" } else { "arm64" };
-    let gpus = one.items("GpuInfo.Gpus").iter().map(|gpu| gpu.at("Count").as_u64().unwrap_or(0));
-    let gpus = gpus.fold(0_u64, u64::saturating_add);
-    let gpu_memory = number("GpuInfo.TotalGpuMemoryInMiB");
+    let gpus = gpus(one);
+    let gpu_memory = number(one, "GpuInfo.TotalGpuMemoryInMiB");
     let is_ena = ["supported", "required"].contains(&one.text("NetworkInfo.EnaSupport"));
     let ratio = memory.div_ceil(1024).checked_div(vcpus);
     let ratio = ratio.map(|_| memory.div_ceil(vcpus.saturating_mul(1024)));
@@ -113,11 +183,13 @@ fn matches(one: &Value, filters: &Filters) -> bool {
         && filters.gpus.holds(gpus)
         && filters.gpu_memory.holds(gpu_memory)
         && (!filters.gpu_memory.is_given() || gpus > 0)
-        && filters.interfaces.holds(number("NetworkInfo.MaximumNetworkInterfaces"))
+        && filters.interfaces.holds(number(one, "NetworkInfo.MaximumNetworkInterfaces"))
         && filters
             .burstable
             .is_none_or(|wanted| one.flag("BurstablePerformanceSupported") == wanted)
         && filters.ena.is_none_or(|wanted| is_ena == wanted)
+        && filters.bare_metal.is_none_or(|wanted| one.flag(BARE_METAL) == wanted)
+        && filters.fpga.is_none_or(|wanted| one.has(FPGA) == wanted)
         && (filters.placement.is_empty()
             || has("PlacementGroupInfo.SupportedStrategies", &filters.placement))
 }
@@ -270,6 +342,46 @@ mod tests {
         }
         assert!(two.holds(2) && !two.holds(3));
         assert!(select(&json!({"InstanceTypes": 7}), &Filters::default()).is_err());
+    }
+
+    #[test]
+    fn selects_types_similar_to_a_base_type() {
+        let like = |base: &str| {
+            let mut filters = Filters {
+                architecture: "amd64".into(),
+                usage_class: "on-demand".into(),
+                ..Filters::default()
+            };
+            filters.resemble(&table(), base)?;
+            select(&table(), &filters)
+        };
+        assert_eq!(like("t3.medium").unwrap_or_else(|e| panic!("{e}")), ["c5.large", "t3.medium"]);
+        assert_eq!(like("m5.large").unwrap_or_else(|e| panic!("{e}")), ["m5.large"]);
+        for hostile in ["", "m5.*", "x1.large"] {
+            let error = like(hostile).expect_err(hostile).to_string();
+            assert!(error.contains("is not a machine type of --machine-types"), "{error}");
+        }
+        // Given bounds stay.
+        let mut filters =
+            Filters { memory: Bounds { min: Some(1), max: None }, ..Filters::default() };
+        filters.resemble(&table(), "m5.large").unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(filters.memory, Bounds { min: Some(1), max: None });
+        assert_eq!(filters.vcpus, Bounds { min: Some(1), max: Some(2) });
+    }
+
+    #[test]
+    fn flexible_defaults_leave_given_filters() {
+        let mut filters = Filters::default();
+        filters.set_flexible_defaults();
+        assert_eq!(filters.vcpus, Bounds { min: Some(4), max: Some(4) });
+        assert_eq!(
+            (filters.ratio, filters.bare_metal, filters.fpga),
+            (Some(2), Some(false), Some(false))
+        );
+        let memory = Bounds { min: Some(4096), max: None };
+        let mut filters = Filters { memory, ..Filters::default() };
+        filters.set_flexible_defaults();
+        assert_eq!((filters.vcpus, filters.ratio), (Bounds::default(), None));
     }
 
     #[test]

@@ -9,14 +9,15 @@ use data_encoding::HEXLOWER;
 use kops_api::{Object, Spec as _, yaml};
 use kops_node::{
     API_PORT, ClusterParameters,
+    channels::PRUNED_KINDS,
     controller::{LEASES, USER},
 };
+use kops_store::BOOTSTRAP_CHANNEL;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::{error::Error, names::KEEPER};
 
-const CHANNEL: &str = "addons/bootstrap-channel.yaml";
 /// kOps' own version of manifests. Clients detect changes by the hash.
 const VERSION: &str = "9.99.0";
 
@@ -50,14 +51,15 @@ pub(crate) fn build_objects(cluster: &Object) -> Result<Vec<(String, String)>, E
     ];
     let mut files = Vec::new();
     let mut entries = Vec::new();
-    for (name, id, objects) in sets {
+    for (name, id, mut objects) in sets {
+        objects.iter_mut().for_each(|object| label(object, name));
         let text: Vec<String> = objects.iter().map(yaml::to_string).collect();
         let text = text.join("---\n");
         let sum = Sha256::digest(text.as_bytes());
         let hash = HEXLOWER.encode(&sum);
         entries.push(json!({
             "name": name, "id": id, "manifest": format!("{name}/{id}.yaml"), "manifestHash": hash,
-            "selector": {"k8s-addon": name}, "version": VERSION,
+            "prune": {"kinds": prune_kinds(name)}, "selector": {"k8s-addon": name}, "version": VERSION,
         }));
         files.push((format!("addons/{name}/{id}.yaml"), text));
     }
@@ -65,8 +67,32 @@ pub(crate) fn build_objects(cluster: &Object) -> Result<Vec<(String, String)>, E
         "kind": "Addons", "metadata": {"creationTimestamp": Value::Null, "name": "bootstrap"},
         "spec": {"addons": entries},
     });
-    files.push((CHANNEL.to_owned(), yaml::to_string(&channel)));
+    files.push((BOOTSTRAP_CHANNEL.to_owned(), yaml::to_string(&channel)));
     Ok(files)
+}
+
+/// Labels an object of an add-on as upstream does, so that it can be found when the add-on no longer has it.
+fn label(object: &mut Value, addon: &str) {
+    let mut labels = object.at("metadata.labels").cloned().unwrap_or_else(|| json!({}));
+    if let Value::Object(labels) = &mut labels {
+        labels.insert("addon.kops.k8s.io/name".to_owned(), addon.into());
+        labels.insert("app.kubernetes.io/managed-by".to_owned(), "kops".into());
+        labels.insert("k8s-addon".to_owned(), addon.into());
+    }
+    object.set("metadata.labels", labels);
+}
+
+/// Returns the kinds of objects that are deleted once an add-on no longer has them.
+fn prune_kinds(addon: &str) -> Vec<Value> {
+    let selector = format!("addon.kops.k8s.io/name={addon},app.kubernetes.io/managed-by=kops");
+    let kind = |resource: &client::Resource| {
+        let mut kind = json!({"kind": resource.kind, "labelSelector": selector});
+        if !resource.group.is_empty() {
+            kind.set("group", resource.group.as_ref());
+        }
+        kind
+    };
+    PRUNED_KINDS.iter().map(kind).collect()
 }
 
 /// Returns the RBAC rules of kOps' components. kops-controller reads Nodes and Leases, and labels Nodes. The keeper of

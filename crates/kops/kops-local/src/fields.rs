@@ -27,7 +27,7 @@ const EMPTY: Values = Values::Only(&[]);
 
 /// The fields of a cluster. Machines run no SSH server, so every restriction of `sshAccess` holds. A subnet only names
 /// a zone: all machines share one link, and the host chooses its range.
-const CLUSTER: [Row; 33] = [
+const CLUSTER: [Row; 34] = [
     ("api.access", EVERYWHERE),
     ("api.additionalSANs", Values::Any),
     ("api.dns", EMPTY),
@@ -37,6 +37,7 @@ const CLUSTER: [Row; 33] = [
     ("clusterDNSDomain", Values::Any),
     ("configStore.base", Values::Any),
     ("controlPlaneKubelet", Values::Kubelet),
+    ("encryptionConfig", Values::Any),
     ("etcdClusters.cpuRequest", Values::Only(&["200m"])),
     ("etcdClusters.etcdMembers.instanceGroup", Values::Any),
     ("etcdClusters.etcdMembers.name", Values::Any),

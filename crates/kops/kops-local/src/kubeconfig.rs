@@ -9,8 +9,6 @@ use api_config::{
     Kubeconfig,
     kubeconfig::{Cluster as Server, User},
 };
-use client::Client;
-use kops_api::Object;
 use kops_node::API_PORT;
 use kops_store::{Keyset, Registry};
 use pki::{KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
@@ -82,16 +80,4 @@ pub fn issue_kubeconfig(
     config.contexts.iter_mut().for_each(|context| context.name = cluster.to_owned());
     cluster.clone_into(&mut config.current_context);
     Ok(config)
-}
-
-/// Returns a client with all rights, for the duration of one command.
-pub fn open_client(
-    registry: &Registry,
-    cluster: &Object,
-    now: SystemTime,
-) -> Result<Client, Error> {
-    Ok(Client::from_kubeconfig(
-        &issue_kubeconfig(registry, cluster.name(), administrator(), COMMAND_PERIOD, now)?,
-        USER_AGENT,
-    )?)
 }

@@ -1,5 +1,7 @@
 //! `channels`: applies the add-ons of a channel, each if its hash differs from the applied one.
 
+mod prune;
+
 use std::{path::PathBuf, time::Duration};
 
 use api_config::GoDuration;
@@ -11,6 +13,8 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use vfs::Store;
 
+use self::prune::PruneRule;
+pub use self::prune::{LeftoverObject, PRUNED_KINDS, delete_leftover};
 use crate::{error::Error, store_access::open};
 
 /// Applies add-ons
@@ -61,6 +65,8 @@ struct Addon {
     hash: String,
     /// The manifest's name, relative to the channel's directory.
     manifest: String,
+    /// The rules that find the objects of earlier versions.
+    prune: Vec<PruneRule>,
 }
 
 /// Runs `channels`, once or repeatedly until shutdown.
@@ -173,6 +179,7 @@ fn parse_channel(channel: &str, content: &[u8]) -> Result<Vec<Addon>, Error> {
             id: text("id"),
             hash: text("manifestHash"),
             manifest: text("manifest"),
+            prune: PruneRule::parse_all(addon),
         };
         all.retain(|other| other.name != addon.name);
         all.push(addon);
@@ -196,16 +203,41 @@ fn is_due(addon: &Addon, namespace: &Value) -> bool {
         || record.int("systemGeneration").unwrap_or(0) < GENERATION
 }
 
-async fn apply(client: &Client, store: &Store, channel: &str, addon: &Addon) -> Result<(), Error> {
+/// Returns the objects of an add-on's manifest.
+fn read_manifest(store: &Store, addon: &Addon) -> Result<Vec<Value>, Error> {
     let content = read_object(store, &addon.manifest)?;
     let sum = HEXLOWER.encode(&Sha256::digest(&content));
     if sum != addon.hash {
         // The channel is written last, so the manifest is either newer than the channel or written by another program.
         return Err(Error::ManifestHash { manifest: addon.manifest.clone() });
     }
-    for document in documents(&String::from_utf8_lossy(&content)) {
-        let object = parse_yaml(&addon.manifest, document.as_bytes())?;
-        bootstrap::cluster::apply(client, &object).await?;
+    let text = String::from_utf8_lossy(&content).into_owned();
+    let objects = documents(&text).into_iter();
+    let parsed = objects.map(|document| parse_yaml(&addon.manifest, document.as_bytes()));
+    Ok(parsed.collect::<Result<_, _>>()?)
+}
+
+/// Returns the objects that the add-ons of a channel no longer have.
+pub async fn find_leftovers(
+    client: &Client,
+    channel: &ChannelAddons,
+) -> Result<Vec<LeftoverObject>, Error> {
+    let mut all = Vec::new();
+    for addon in &channel.addons {
+        let objects = read_manifest(&channel.store, addon)?;
+        all.extend(prune::find(client, &addon.name, &addon.prune, &objects).await?);
+    }
+    Ok(all)
+}
+
+async fn apply(client: &Client, store: &Store, channel: &str, addon: &Addon) -> Result<(), Error> {
+    let objects = read_manifest(store, addon)?;
+    for object in &objects {
+        bootstrap::cluster::apply(client, object).await?;
+    }
+    for leftover in prune::find(client, &addon.name, &addon.prune, &objects).await? {
+        tracing::info!(addon = addon.name, object = %leftover, "deleting what the add-on no longer has");
+        prune::delete_leftover(client, &leftover).await?;
     }
     let record = json!({
         "channel": channel, "id": addon.id, "manifestHash": addon.hash, "systemGeneration": GENERATION,

@@ -8,6 +8,7 @@ use std::{
 };
 
 use api_meta::Timestamp;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bootstrap_core::constants::NODES_GROUP;
 use client::{Client, ListOptions, PatchKind, PatchTarget, Resource};
 use futures_util::{FutureExt as _, future::BoxFuture};
@@ -15,7 +16,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use kops_api::Spec as _;
 use kops_core::life;
-use kops_store::{IDENTITY_CA, parse_yaml};
+use kops_store::{DOCKER_CONFIG, IDENTITY_CA, parse_secret, parse_yaml};
 use pki::{Authority, Cert, ClientCa, SigningRequest, Subject, Usage, Validity};
 use serde_json::{Map, Value, json};
 use serve::{Body, Connection, Handler, Limits, ServerTls, answer};
@@ -192,6 +193,9 @@ impl Controller {
         let mut response = json!({"certs": certs});
         if parameters.is("includeNodeConfig") {
             response.set("nodeConfig.nodeupConfig", config);
+            if let Some(credentials) = self.docker_config()? {
+                response.set("nodeConfig.nodeSecrets.dockerconfig", STANDARD.encode(credentials));
+            }
         }
         Ok(response)
     }
@@ -235,6 +239,15 @@ impl Controller {
             }
             Err(error) => refuse(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
         }
+    }
+
+    /// Returns the credentials of registries, if the cluster has some.
+    fn docker_config(&self) -> Result<Option<Vec<u8>>, Refusal> {
+        let path = format!("secrets/{DOCKER_CONFIG}");
+        let unavailable = |error: String| Refusal(StatusCode::SERVICE_UNAVAILABLE, error);
+        let found = self.store.read(&path).map_err(|error| unavailable(error.to_string()))?;
+        let data = found.map(|(content, _)| parse_secret(&path, &content)).transpose();
+        data.map_err(|error| unavailable(error.to_string()))
     }
 
     /// Signs a certificate for the machine's own Node, without any other content.
@@ -385,6 +398,29 @@ mod tests {
         let cert = pki::Cert::from_pem(answer.text("certs.kubelet")).unwrap();
         cert.check_signed_by(place.controller.authority.cert()).unwrap();
         assert_eq!(cert.info().unwrap().subject.common_name, "system:node:nodes-a-1");
+    }
+
+    #[tokio::test]
+    async fn workers_get_the_credentials_of_registries_only() {
+        let place = self::place(None);
+        let secrets = place._dir.path().join("secrets");
+        std::fs::create_dir_all(&secrets).unwrap();
+        std::fs::write(secrets.join("encryptionconfig"), r#"{"Data": "a2V5"}"#).unwrap();
+        let ask = || request(&place.fleet, "nodes-a-1", "nodes-a", "nodes-a-1");
+        let (_, body) = code(&place, ask()).await;
+        assert!(!body.contains("nodeSecrets"), "{body}");
+        std::fs::write(secrets.join("dockerconfig"), r#"{"Data": "e30="}"#).unwrap();
+        let (status, body) = code(&place, ask()).await;
+        let answer: Value = serde_json::from_str(&body).unwrap();
+        let secrets_of = answer.at("nodeConfig.nodeSecrets");
+        assert_eq!((status, secrets_of), (200, Some(&json!({"dockerconfig": "e30="}))), "{body}");
+        // Only an admitted worker gets them.
+        let stranger = Authority::create("fleet", KeyAlgorithm::EcdsaP256, hour()).unwrap();
+        let (status, body) =
+            code(&place, request(&stranger, "nodes-a-1", "nodes-a", "nodes-a-1")).await;
+        assert!(status == 403 && !body.contains("e30="), "{body}");
+        std::fs::write(secrets.join("dockerconfig"), r#"{"Data": "?"}"#).unwrap();
+        assert_eq!(code(&place, ask()).await.0, 503);
     }
 
     #[tokio::test]

@@ -85,12 +85,28 @@ pub enum Error {
         "kops-controller's answer lacks the configuration or the certificate; check that it is of this release"
     )]
     ControllerResponse,
+    #[error(
+        "kops-controller's answer has a secret that is not base64 ({0}); check that it is of this release"
+    )]
+    NodeSecret(base64::DecodeError),
+    #[error(
+        "the secret encryptionconfig differs from the one that this machine was created for (its hash does not match); \
+         replace the machine with kops rolling-update cluster"
+    )]
+    EncryptionConfig,
+    #[error(transparent)]
+    Core(#[from] kops_core::Error),
     #[error("{IDENTITY_CA} of the state store is missing; kops update cluster --yes writes it")]
     IdentityCa,
     #[error("{name} of the state store is missing")]
     Manifest { name: String },
     #[error("{channel} is not a list of add-ons: its kind is {kind:?}")]
     Channel { channel: String, kind: String },
+    #[error(
+        "add-on {addon}: the label selector {selector:?} of its prune rules also selects other objects; it must \
+         contain addon.kops.k8s.io/name={addon}"
+    )]
+    PruneSelector { addon: String, selector: String },
     #[error(
         "the manifest {manifest} differs from the one that the channel names: its hash does not match"
     )]

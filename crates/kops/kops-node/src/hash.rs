@@ -1,9 +1,15 @@
-//! Hashes of files.
+//! Hashes of files and secrets.
 
 use std::{io::Read as _, path::Path};
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
+
+/// Returns the SHA-256 sum of a secret, in base64, by which a node configuration names it.
+pub fn secret_hash(data: &[u8]) -> String {
+    STANDARD.encode(Sha256::digest(data))
+}
 
 /// Returns the SHA-256 sum of a file, in hexadecimal.
 pub fn file_hash(path: &Path) -> Result<String, kops_store::Error> {

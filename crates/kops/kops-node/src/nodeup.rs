@@ -14,6 +14,7 @@ mod writes;
 
 use std::{
     fs,
+    io::Write as _,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -25,14 +26,15 @@ use bootstrap::{containers::Runtime, host::Host, init, node::Node, phase};
 use bootstrap_core::{Layout, config::Init, images};
 use instances::{Machine, machine};
 use kops_api::Spec as _;
-use kops_store::parse_yaml;
+use kops_core::registry_credentials;
+use kops_store::{DOCKER_CONFIG, parse_yaml};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use telemetry::{Progress, Recorder};
 
 pub use self::kubelet::KUBELET_FIELDS;
 
-use self::context::NodeContext;
+use self::context::{NodeAnswer, NodeContext};
 pub use self::volume::holds_generation;
 use crate::{error::Error, hash::file_hash, status};
 
@@ -48,6 +50,8 @@ pub struct Args {
 pub const APPLIED_HASH: &str = "/opt/kops/nodeup-done";
 /// The file with the applied configuration, from which later differences are shown.
 pub const APPLIED_CONFIG: &str = "/opt/kops/nodeupconfig.yaml";
+/// The copy of the hosts file that the machine was created with.
+const ORIGINAL_HOSTS: &str = "/opt/kops/hosts";
 const RUNTIME: &str = "/run/containerd/containerd.sock";
 /// The time limit for containerd to start.
 const CONTAINERD_TIMEOUT: Duration = Duration::from_secs(60);
@@ -80,25 +84,32 @@ async fn configure(args: &Args) -> Result<(), Error> {
     }
     let machine = Machine::load(&Path::new(machine::DOCUMENT).join("machine.json"))?;
     // A worker receives its certificate with its configuration.
-    let (text, certificate) = match boot.text("ConfigBase") {
+    let answer = match boot.text("ConfigBase") {
         "" => worker::request_config(&boot, &machine).await?,
-        base => (control_plane::read_node_config(base, &boot)?, None),
+        base => NodeAnswer {
+            config: control_plane::read_node_config(base, &boot)?,
+            certificate: None,
+            docker_config: control_plane::read_secret(base, DOCKER_CONFIG)?,
+        },
     };
+    let text = answer.config;
     if STANDARD.encode(Sha256::digest(text.as_bytes())) != hash {
         return Err(Error::NodeConfig);
     }
     pki::write_file(Path::new(APPLIED_CONFIG), text.as_bytes(), pki::KEY_MODE)?;
     let config = parse_yaml("the node configuration", text.as_bytes())?;
-    let context = NodeContext { boot, config, machine };
+    let credentials = answer.docker_config.as_deref().map(registry_credentials);
+    let credentials = credentials.transpose()?.unwrap_or_default();
+    let context = NodeContext { boot, config, machine, credentials };
     check_assets(&context)?;
     write_hosts(&context)?;
     write_file_assets(&context)?;
-    let (mut init, member) = match certificate {
+    let (mut init, member) = match answer.certificate {
         None => control_plane::write_files(&context).await?,
         Some(certificate) => (worker::write_files(&context, certificate)?, None),
     };
     set_registration(&context, &mut init)?;
-    start_runtime(&init).await?;
+    start_runtime(&context, &init).await?;
     let is_control_plane = context.boot.text("InstanceGroupRole") == "ControlPlane";
     run_phases(init, is_control_plane, &context).await?;
     if let Some(member) = member {
@@ -123,14 +134,12 @@ fn check_assets(context: &NodeContext) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes the names of the API to the hosts file. The file is a mount, so it is overwritten, not replaced.
+/// Writes the names of the API to the hosts file.
 fn write_hosts(context: &NodeContext) -> Result<(), Error> {
     const BEGIN: &str = "# Begin host entries managed by nodeup";
     const END: &str = "# End host entries managed by nodeup";
-    let path = instances::space::HOSTS;
-    let old = fs::read_to_string(path).map_err(kops_store::Error::file("reading", path))?;
-    let before = old.split(BEGIN).next().unwrap_or_default().trim_end();
-    let after = old.split(END).nth(1).unwrap_or_default().trim();
+    let path = Path::new(instances::space::HOSTS);
+    let base = original_hosts(path, Path::new(ORIGINAL_HOSTS))?;
     let cluster = context.boot.text("ClusterName");
     let servers = context.boot.texts("APIServerIPs");
     let gateway = context.machine.gateway.to_string();
@@ -144,10 +153,30 @@ fn write_hosts(context: &NodeContext) -> Result<(), Error> {
     let api = api.iter().map(|address| line("api", address));
     let own: String =
         api.chain(controllers.iter().map(|address| line("kops-controller", address))).collect();
-    let new = format!("{before}\n{BEGIN}\n{own}{END}\n{after}\n");
-    if new != old {
-        fs::write(path, new).map_err(kops_store::Error::file("writing", path))?;
+    overwrite(path, &format!("{}\n{BEGIN}\n{own}{END}\n", base.trim_end()))
+}
+
+/// Returns the hosts file as the machine was created with it. It is copied first, so that a run that stops while it
+/// overwrites the file loses nothing.
+fn original_hosts(path: &Path, copy: &Path) -> Result<String, Error> {
+    let read = |path: &Path| {
+        fs::read_to_string(path)
+            .map_err(kops_store::Error::file("reading", &path.display().to_string()))
+    };
+    if !copy.exists() {
+        pki::write_file(copy, read(path)?.as_bytes(), pki::PUBLIC_MODE)?;
     }
+    Ok(read(copy)?)
+}
+
+/// Overwrites a file that cannot be replaced, because it is a mount. Readers never see an empty file.
+fn overwrite(path: &Path, content: &str) -> Result<(), Error> {
+    let failed = || kops_store::Error::file("writing", &path.display().to_string());
+    let mut file = fs::OpenOptions::new().write(true).open(path).map_err(failed())?;
+    file.write_all(content.as_bytes())
+        .and_then(|()| file.set_len(content.len() as u64))
+        .and_then(|()| file.sync_all())
+        .map_err(failed())?;
     Ok(())
 }
 
@@ -218,7 +247,7 @@ fn set_registration(context: &NodeContext, init: &mut Init) -> Result<(), Error>
 }
 
 /// Writes the container runtime's settings, which starts it, and waits for it.
-async fn start_runtime(init: &Init) -> Result<(), Error> {
+async fn start_runtime(context: &NodeContext, init: &Init) -> Result<(), Error> {
     let text = instances::runtime::config(&instances::runtime::Paths {
         root: Path::new("/var/lib/containerd"),
         state: Path::new("/run/containerd"),
@@ -227,8 +256,10 @@ async fn start_runtime(init: &Init) -> Result<(), Error> {
         plugins: Path::new("/opt/cni/bin"),
         networks: Path::new("/etc/cni/net.d"),
         sandbox: &images::pause(&init.cluster),
+        credentials: &context.credentials,
     });
-    pki::write_file(Path::new("/etc/containerd/config.toml"), text.as_bytes(), pki::PUBLIC_MODE)?;
+    // The file may contain credentials.
+    pki::write_file(Path::new("/etc/containerd/config.toml"), text.as_bytes(), pki::KEY_MODE)?;
     let deadline = tokio::time::Instant::now() + CONTAINERD_TIMEOUT;
     while tokio::net::UnixStream::connect(RUNTIME).await.is_err() {
         if tokio::time::Instant::now() > deadline {
@@ -267,4 +298,35 @@ async fn run_phases(
     let progress = Progress::stderr(Recorder::new(Path::new(HOME), "nodeup"));
     phase::run(&init::phases(), &only, &[], &progress, &mut init::Ctx::new(node)).await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_file_survives_a_stop_at_any_byte() {
+        const BASE: &str = "127.0.0.1\tlocalhost\n10.0.0.2 cp-1\n";
+        let new = format!("{BASE}# Begin\n10.0.0.9\tapi.internal.a.local\n# End\n");
+        for stopped in 0..=new.len() {
+            let dir = tempfile::tempdir().unwrap();
+            let (path, copy) = (dir.path().join("hosts"), dir.path().join("opt/original"));
+            fs::write(&path, BASE).unwrap();
+            let inode = fs::metadata(&path).map(|meta| std::os::unix::fs::MetadataExt::ino(&meta));
+            assert_eq!(original_hosts(&path, &copy).unwrap(), BASE);
+            overwrite(&path, &new[..stopped]).unwrap();
+            // The next run begins with the original file, and writes to the same inode, which is mounted.
+            assert_eq!(original_hosts(&path, &copy).unwrap(), BASE);
+            overwrite(&path, &new).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), new);
+            let now = fs::metadata(&path).map(|meta| std::os::unix::fs::MetadataExt::ino(&meta));
+            assert_eq!(now.unwrap(), inode.unwrap());
+            // A shorter file leaves no rest of a longer one.
+            overwrite(&path, BASE).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), BASE);
+        }
+        let dir = tempfile::tempdir().unwrap();
+        assert!(original_hosts(&dir.path().join("none"), &dir.path().join("copy")).is_err());
+        assert!(overwrite(&dir.path().join("none"), "x").is_err());
+    }
 }

@@ -2,10 +2,17 @@
 
 /// The only etcd cluster of cloud local.
 pub const ETCD: &str = "main";
+/// The channel that lists a cluster's add-ons.
+pub const BOOTSTRAP_CHANNEL: &str = "addons/bootstrap-channel.yaml";
 /// The authority of machine identities, stored for kops-controller.
 pub const IDENTITY_CA: &str = "manifests/local/identity-ca.crt";
 /// The copies of all instance groups by name, in one object. Upstream's programs ignore it.
 pub(crate) const GROUP_COPIES: &str = "igconfig/groups.json";
+
+/// The secret with credentials of registries.
+pub const DOCKER_CONFIG: &str = "dockerconfig";
+/// The secret with the API server's configuration of encryption at rest.
+pub const ENCRYPTION_CONFIG: &str = "encryptionconfig";
 
 /// Returns the path of a keyset with its private keys.
 pub fn private_keyset(cluster: &str, name: &str) -> String {

@@ -15,6 +15,8 @@ mod backups;
 mod change;
 mod channel;
 mod error;
+#[cfg(test)]
+mod fuzzed;
 mod keyset;
 mod layout;
 mod objects;
@@ -29,10 +31,13 @@ pub use change::{Change, file_changes, key_changes};
 pub use channel::read_channel;
 pub use error::{Error, RestoreError};
 pub use keyset::{Keyset, KeysetChange};
-pub use layout::{ETCD, IDENTITY_CA, issued_keyset, private_keyset};
+pub use layout::{
+    BOOTSTRAP_CHANNEL, DOCKER_CONFIG, ENCRYPTION_CONFIG, ETCD, IDENTITY_CA, issued_keyset,
+    private_keyset,
+};
 pub use objects::{ClusterObjects, StoredGroups, StoredObject};
 pub use registry::Registry;
-pub use secrets::Secrets;
+pub use secrets::{Secrets, parse_secret};
 pub use ssh_keys::SshKey;
 pub use version::KOPS_VERSION;
 pub use yaml::parse_yaml;

@@ -64,6 +64,11 @@ impl<'a> ClusterObjects<'a> {
         if self.infos.contains_key(name) { self.registry.read_object(name) } else { Ok(None) }
     }
 
+    /// Reports whether an object with this full name exists.
+    pub fn has(&self, name: &str) -> bool {
+        self.infos.contains_key(name)
+    }
+
     /// Reports whether an object is certain to have this content, without reading it.
     pub fn has_content(&self, name: &str, content: &[u8]) -> bool {
         self.infos.get(name).is_some_and(|info| info.has_content(content))

@@ -37,7 +37,7 @@ impl Secrets<'_> {
     pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
         let path = self.path(name)?;
         match self.registry.read_object(&path)? {
-            Some((content, _)) => parse(&path, &content).map(Some),
+            Some((content, _)) => parse_secret(&path, &content).map(Some),
             None => Ok(None),
         }
     }
@@ -86,8 +86,8 @@ fn check_name(name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Parses a stored secret. `path` names it in errors, which never quote its content.
-fn parse(path: &str, content: &[u8]) -> Result<Vec<u8>, Error> {
+/// Parses a stored secret, and returns its data. `path` names it in errors, which never quote its content.
+pub fn parse_secret(path: &str, content: &[u8]) -> Result<Vec<u8>, Error> {
     let malformed =
         || Error::Malformed { path: path.to_owned(), expected: "a secret: JSON with base64 Data" };
     let tree: Value = serde_json::from_slice(content).map_err(|_| malformed())?;

@@ -5,7 +5,10 @@ use std::{
     time::Duration,
 };
 
-use api_config::{Kubeconfig, kubeconfig};
+use api_config::{
+    Kubeconfig,
+    kubeconfig::{self, Cluster as Server},
+};
 use client::Client;
 use kops_api::Object;
 use kops_local::{USER_AGENT, administrator, issue_kubeconfig};
@@ -24,11 +27,37 @@ impl Connection {
     ) -> Result<Kubeconfig, Error> {
         let mut own = issue_kubeconfig(registry, cluster, administrator(), period, context.now)?;
         if self.use_kubeconfig {
-            let file = Kubeconfig::load(&kubeconfig_path(context.environment))?;
-            let server = file.context(cluster)?.cluster.clone();
+            let server = known_server(cluster, context)?;
             own.clusters.iter_mut().for_each(|named| named.cluster = server.clone());
         }
         Ok(own)
+    }
+
+    /// Returns the URL of the server that a flag gives.
+    fn given_server(&self) -> Result<Option<&str>, Error> {
+        // Without TLS, anyone could answer.
+        if self.api_server.as_ref().is_some_and(|server| !server.starts_with("https://")) {
+            let problem = "is not a URL that starts with https://";
+            return Err(Error::Flag { flag: "--api-server", problem });
+        }
+        Ok(self.api_server.as_deref())
+    }
+
+    /// Returns the URL of the chosen server; `None` for the cluster's own.
+    pub(crate) fn server(
+        &self,
+        cluster: &str,
+        context: &CommandEnvironment<'_>,
+    ) -> Result<Option<String>, Error> {
+        if self.use_kubeconfig {
+            return Ok(Some(known_server(cluster, context)?.server));
+        }
+        Ok(self.given_server()?.map(str::to_owned))
+    }
+
+    /// Reports whether a flag chooses a server.
+    pub(crate) fn is_given(&self) -> bool {
+        self.use_kubeconfig || self.api_server.is_some()
     }
 
     /// Opens a client of a cluster's API: by the cluster's context in a kubeconfig, or else as a new administrator
@@ -41,11 +70,7 @@ impl Connection {
         period: Duration,
         context: &CommandEnvironment<'_>,
     ) -> Result<Client, Error> {
-        // Without TLS, anyone could answer.
-        if self.api_server.as_ref().is_some_and(|server| !server.starts_with("https://")) {
-            let problem = "is not a URL that starts with https://";
-            return Err(Error::Flag { flag: "--api-server", problem });
-        }
+        let given = self.given_server()?;
         let name = cluster.name();
         let mut access = match file {
             Some(path) => {
@@ -56,7 +81,7 @@ impl Connection {
             }
             None => self.administrator(registry, name, period, context)?,
         };
-        if let Some(server) = &self.api_server {
+        if let Some(server) = given {
             for named in &mut access.clusters {
                 server.clone_into(&mut named.cluster.server);
                 // The certificate may not contain the host of the URL.
@@ -65,6 +90,12 @@ impl Connection {
         }
         Ok(Client::from_kubeconfig(&access, USER_AGENT).map_err(kops_local::Error::from)?)
     }
+}
+
+/// Returns the server of a cluster's context in the kubeconfig.
+fn known_server(cluster: &str, context: &CommandEnvironment<'_>) -> Result<Server, Error> {
+    let file = Kubeconfig::load(&kubeconfig_path(context.environment))?;
+    Ok(file.context(cluster)?.cluster.clone())
 }
 
 /// Returns the name that certificates of a cluster's API servers contain.

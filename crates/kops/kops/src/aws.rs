@@ -9,7 +9,7 @@ use kops_aws::{
     open_client, query_resources, query_world, store_changes,
 };
 use kops_core::{
-    direct::{self, ExistingResources, Scope},
+    direct::{self, ExistingResources, Lifecycle, Scope},
     model::aws::Model,
 };
 use kops_store::{Change, ClusterObjects, Registry};
@@ -21,7 +21,10 @@ use crate::{
     error::Error,
     flags::UpdateCluster,
     get,
-    plan::{PlanSummary, ResourceChange, hash_state, print_outdated},
+    group_selection::select_update,
+    kubeconfig,
+    kubelet_skew::remote_limit,
+    plan::{PlanSummary, ResourceChange, hash_state, print_outdated, print_warnings},
     table,
 };
 
@@ -33,8 +36,10 @@ struct Plan {
     existing: ExistingResources,
     /// The changes of AWS in the form that is shown.
     resources: Vec<ResourceChange>,
-    /// The hash of the state that the plan was made from.
+    /// The hash of the state that the plan was made from; empty unless the plan is in a file.
     state: String,
+    /// The notes about what the plan leaves out.
+    warnings: Vec<String>,
 }
 
 impl Plan {
@@ -45,6 +50,7 @@ impl Plan {
             changes: &self.changes,
             outdated: &self.aws.outdated,
             state: &self.state,
+            warnings: &self.warnings,
         }
     }
 }
@@ -74,7 +80,12 @@ pub(crate) async fn update(
             if let Some(path) = &command.plan {
                 plan.summary().check_saved(path, user.name())?;
             }
-            execute(registry, &client, plan, context).await
+            execute(registry, &client, plan, context).await?;
+            if command.needs_kubeconfig() || command.create_kube_config == Some(true) {
+                let period = command.admin.map(api_config::GoDuration::to_std);
+                kubeconfig::write_updated(registry, user, command, period, context)?;
+            }
+            Ok::<_, Error>(())
         })
         .await;
     let unlocked = registry.unlock(lock);
@@ -89,10 +100,19 @@ async fn plan(
     client: &Client,
     context: &CommandEnvironment<'_>,
 ) -> Result<Plan, Error> {
+    let selection = select_update(registry, command, user)?;
     let facts = CloudFacts::read(command.known.as_deref())?;
     let stored = ClusterObjects::list(registry, user.name())?;
     let groups = stored.groups()?;
     let world = query_world(client, user, &groups.objects, facts.world()).await?;
+    // A new cluster has no control planes that kubelets could be newer than.
+    let is_new = !stored.has(&format!("{}/cluster-completed.spec", user.name()));
+    let mut warnings = Vec::new();
+    let limit = if command.ignore_kubelet_version_skew || is_new {
+        None
+    } else {
+        remote_limit(registry, command, user, context, &mut warnings).await?
+    };
     let inputs = ModelInputs {
         user,
         groups: &groups.objects,
@@ -100,14 +120,44 @@ async fn plan(
         facts: &facts,
         addons: command.addons.as_deref().map(Path::new),
         ssh_public_key: command.ssh_public_key.as_deref(),
+        kubelet: limit,
     };
     let built = build_model(registry, &inputs, world, context.now)?;
     let existing = query_resources(client, &Scope::of_model(user.name(), &built.model)).await?;
-    let aws = direct::plan(&built.model, &existing)?;
-    let changes = store_changes(registry, &stored, groups.copies, &built)?;
-    let state = hash_state(user, &groups.objects, &format!("{existing:?}"), &changes);
+    let mut aws = direct::plan(&built.model, &existing, &selection)?;
+    warnings.append(&mut aws.warnings);
+    let mut changes = store_changes(registry, &stored, groups.copies, &built)?;
+    changes.retain(|change| !selection.excludes_object(&change.name));
+    limit_changes(&mut changes, selection.store_lifecycle(), &mut warnings)?;
+    let state = if command.uses_plan_file() {
+        hash_state(user, &groups.objects, &format!("{existing:?}"), &changes)
+    } else {
+        String::new()
+    };
     let resources = resource_changes(&aws);
-    Ok(Plan { changes, resources, aws, model: built.model, existing, state })
+    Ok(Plan { changes, resources, aws, model: built.model, existing, state, warnings })
+}
+
+/// Removes the changes of the store that the lifecycle of its objects forbids.
+fn limit_changes(
+    changes: &mut Vec<Change>,
+    lifecycle: Lifecycle,
+    warnings: &mut Vec<String>,
+) -> Result<(), Error> {
+    if lifecycle.is_applied() {
+        return Ok(());
+    }
+    for change in changes.drain(..) {
+        let what = format!("{}/{}", change.kind, change.name);
+        match lifecycle {
+            Lifecycle::ExistsAndValidates => return Err(Error::StoreLifecycle { what }),
+            Lifecycle::ExistsAndWarnIfChanges => {
+                warnings.push(format!("{what} differs and is not changed"));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 fn resource_changes(plan: &direct::Plan) -> Vec<ResourceChange> {
@@ -140,10 +190,11 @@ async fn execute(
     let mut changes = plan.aws.changes.iter();
     let is_new = changes.any(|c| c.verb == "create" && c.task() == "AutoscalingGroup");
     let count = plan.changes.len() + plan.aws.changes.len();
-    Actor::new(client, &plan.model, &plan.existing, plan.aws.ids)
-        .carry_out(&plan.aws.changes)
-        .await?;
+    let mut warnings = plan.warnings;
+    let mut actor = Actor::new(client, &plan.model, &plan.existing, plan.aws.ids);
+    warnings.extend(actor.carry_out(&plan.aws.changes).await?);
     writeln!(context.out, "\n{count} resources were changed.")?;
+    print_warnings(&warnings, context.out)?;
     print_outdated(&plan.aws.outdated, context.out)?;
     if is_new {
         writeln!(context.out, "\nCluster is starting.  It should be ready in a few minutes.\n")?;

@@ -62,6 +62,22 @@ pub enum Error {
         "secret {0:?}: machines of cloud local do not use it yet; if it is stored, delete it with kops delete secret"
     )]
     LocalSecret(String),
+    #[error(
+        "secret \"encryptionconfig\" is not an EncryptionConfiguration whose resources have providers; see the \
+         documentation of the API server's encryption at rest"
+    )]
+    EncryptionConfig,
+    #[error(
+        "spec.encryptionConfig of cluster {0:?} needs the secret \"encryptionconfig\"; create it with kops create secret \
+         encryptionconfig"
+    )]
+    MissingEncryptionConfig(String),
+    #[error(
+        "spec.encryptionConfig of cluster {0:?} cannot end yet, because stored data may be encrypted: make identity the \
+         first provider of the secret \"encryptionconfig\", run kops update cluster --yes and kops rolling-update cluster \
+         --yes, and write all encrypted objects again"
+    )]
+    EncryptionEnd(String),
     #[error("unhandled field: {0:?}")]
     UnhandledField(String),
     #[error("unhandled kind {kind:?} in {file}")]
@@ -91,6 +107,21 @@ pub enum Error {
     MovedAssets(String),
     #[error("{flag} is for --target={target}")]
     TargetFlag { flag: &'static str, target: Target },
+    #[error("{what} does not match, but the lifecycle of its kind is ExistsAndValidates")]
+    StoreLifecycle { what: String },
+    #[error(
+        "--instance-group: the program of the machines differs from this one, and machines of other groups could not \
+         start with it; update all groups together"
+    )]
+    ProgramChanged,
+    #[error(
+        "--instance-group: the cluster has no machines yet; make them all by kops update cluster --yes"
+    )]
+    NoMachines,
+    #[error(
+        "logs of {machines} are missing, because --node-dump-timeout has passed; give more time"
+    )]
+    LateLogs { machines: String },
     #[error("cannot specify {flag} with \"all\"")]
     FlagWithAll { flag: &'static str },
     #[error("cloud {0:?} is not supported: use --cloud local, metal or aws")]

@@ -8,8 +8,10 @@ mod instance;
 mod stored;
 mod target;
 mod toolbox;
+mod update;
 mod upgrade;
 
+use api_config::GoFlag as _;
 use clap::Subcommand;
 
 pub use self::target::Target;
@@ -23,6 +25,7 @@ pub(crate) use self::{
     instance::DeleteInstance,
     stored::{CreateGroup, CreateSecret, CreateSshKey, Edit, FieldChanges, SecretFile},
     toolbox::{AddonsCommand, DumpFlags, SelectorFlags, TemplateFlags, Toolbox},
+    update::{Update, UpdateCluster, UpdatePhase},
     upgrade::{ReconcileCluster, ReconcileCommand, UpgradeCluster, UpgradeCommand},
 };
 
@@ -125,52 +128,6 @@ pub(crate) enum CreateTarget {
     SshKey(CreateSshKey),
 }
 
-/// The subcommands of `update`.
-#[derive(Debug, Subcommand)]
-pub enum Update {
-    /// Shows the necessary changes, and with --yes makes them
-    Cluster(UpdateCluster),
-}
-
-/// The flags of `update cluster`.
-#[derive(clap::Args, Debug, Default)]
-pub struct UpdateCluster {
-    pub(crate) cluster: Option<String>,
-    /// Make the changes
-    #[arg(short, long)]
-    pub(crate) yes: bool,
-    /// Write the changes as JSON to this file
-    #[arg(long)]
-    pub(crate) plan_out: Option<String>,
-    /// Make exactly the changes of this file of --plan-out, or none if the cluster or its resources differ since
-    #[arg(long, conflicts_with = "plan_out")]
-    pub(crate) plan: Option<String>,
-    /// Include a new administrator's certificate with this lifetime in the kubeconfig [default: 18h]
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "18h")]
-    pub(crate) admin: Option<api_config::GoDuration>,
-    /// Write the cluster's context into the kubeconfig [default: true]
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    pub(crate) create_kube_config: Option<bool>,
-    /// Allow an older kOps than the one of the last update
-    #[arg(long)]
-    pub(crate) allow_kops_downgrade: bool,
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) target: Target,
-    /// The directory for the configuration [default: out/terraform]
-    #[arg(long)]
-    pub(crate) out: Option<String>,
-    /// A file for aws with hashes of files, and with --target=terraform with the facts that AWS would be asked for
-    /// (account, images, machineTypes, dnsZones, networks, bucketRegions)
-    #[arg(long)]
-    pub(crate) known: Option<String>,
-    /// A directory for aws with upstream's add-ons in the layout of a state store [default: those of the store]
-    #[arg(long)]
-    pub(crate) addons: Option<String>,
-    /// The SSH public key for the machines
-    #[arg(long)]
-    pub(crate) ssh_public_key: Option<String>,
-}
-
 /// The subcommands of `rolling-update`.
 #[derive(Debug, Subcommand)]
 pub enum RollingUpdate {
@@ -201,24 +158,10 @@ pub struct RollCluster {
     #[arg(long, value_delimiter = ',')]
     pub(crate) instance_group_roles: Vec<String>,
     /// Stop if a Node cannot be drained
-    #[arg(
-        long,
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        default_value_t = false,
-        action = clap::ArgAction::Set
-    )]
+    #[arg(long, go_bool(), default_value_t = false)]
     pub(crate) fail_on_drain_error: bool,
     /// Stop if the cluster does not validate
-    #[arg(
-        long,
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        default_value_t = true,
-        action = clap::ArgAction::Set
-    )]
+    #[arg(long, go_bool(), default_value_t = true)]
     pub(crate) fail_on_validate_error: bool,
     /// The time limit for draining a Node
     #[arg(long, default_value = "15m")]
@@ -233,10 +176,10 @@ pub struct RollCluster {
     #[arg(long, default_value_t = 2)]
     pub(crate) validate_count: u32,
     /// The pause after a control plane was terminated, before the cluster is validated
-    #[arg(long, alias = "master-interval", default_value = "0s")]
+    #[arg(long, alias = "master-interval", default_value = "15s")]
     pub(crate) control_plane_interval: api_config::GoDuration,
     /// The pause after a node was terminated, before the cluster is validated
-    #[arg(long, default_value = "0s")]
+    #[arg(long, default_value = "15s")]
     pub(crate) node_interval: api_config::GoDuration,
     /// The pause after a bastion was terminated; cloud local has none
     #[arg(long)]

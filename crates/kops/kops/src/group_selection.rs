@@ -1,16 +1,50 @@
-//! The instance groups that flags of a rolling update select.
+//! The instance groups that flags of updates and rolling updates select.
 
 use kops_api::{Object, Spec as _};
-use kops_core::roll;
+use kops_core::{
+    direct::{Phase, Selection},
+    roll,
+};
+use kops_store::Registry;
 
-use crate::{error::Error, flags::RollCluster};
+use crate::{
+    error::Error,
+    flags::{RollCluster, UpdateCluster},
+};
 
-/// Returns the selected groups in the order of the update.
+/// The flags that select instance groups.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct GroupFilter<'a> {
+    /// The names of the selected groups; empty for all.
+    pub(crate) names: &'a [String],
+    /// The names of the groups that are not selected.
+    pub(crate) excluded: &'a [String],
+    /// The roles of the selected groups; empty for all.
+    pub(crate) roles: &'a [String],
+}
+
+impl<'a> From<&'a RollCluster> for GroupFilter<'a> {
+    fn from(command: &'a RollCluster) -> Self {
+        Self {
+            names: &command.instance_group,
+            excluded: &command.exclude_instance_group,
+            roles: &command.instance_group_roles,
+        }
+    }
+}
+
+impl<'a> From<&'a UpdateCluster> for GroupFilter<'a> {
+    fn from(command: &'a UpdateCluster) -> Self {
+        Self { names: &command.instance_group, excluded: &[], roles: &command.instance_group_roles }
+    }
+}
+
+/// Returns the selected groups in the order of a rolling update.
 pub(crate) fn select_groups(
     mut all: Vec<Object>,
-    command: &RollCluster,
+    filter: GroupFilter<'_>,
 ) -> Result<Vec<Object>, Error> {
-    let names = command.instance_group.iter().chain(&command.exclude_instance_group);
+    let names = filter.names.iter().chain(filter.excluded);
     for name in names {
         if !all.iter().any(|group| group.name() == name) {
             return Err(kops_store::Error::object("InstanceGroup", name, "not found").into());
@@ -23,7 +57,7 @@ pub(crate) fn select_groups(
         ("Bastion", ["bastion", "bastion", "bastion"]),
     ];
     let mut roles = Vec::new();
-    for role in &command.instance_group_roles {
+    for role in filter.roles {
         let lower = role.to_ascii_lowercase();
         let found = known.iter().find(|(_, words)| words.contains(&lower.as_str()));
         let (found, _) = found.ok_or_else(|| Error::Role(role.clone()))?;
@@ -31,12 +65,32 @@ pub(crate) fn select_groups(
     }
     all.retain(|group| {
         let name = group.name().to_owned();
-        (command.instance_group.is_empty() || command.instance_group.contains(&name))
-            && !command.exclude_instance_group.contains(&name)
+        (filter.names.is_empty() || filter.names.contains(&name))
+            && !filter.excluded.contains(&name)
             && (roles.is_empty() || roles.contains(&group.spec.text("role")))
     });
     all.sort_by_key(|group| (roll::rank(group.spec.text("role")), group.name().to_owned()));
     Ok(all)
+}
+
+/// Returns the part of a cluster that the flags of an update select.
+pub(crate) fn select_update(
+    registry: &Registry,
+    command: &UpdateCluster,
+    cluster: &Object,
+) -> Result<Selection, Error> {
+    let groups = if command.selects_groups() {
+        let selected = select_groups(registry.groups(cluster.name())?, command.into())?;
+        Some(selected.iter().map(|group| group.name().to_owned()).collect())
+    } else {
+        None
+    };
+    Ok(Selection {
+        phase: command.phase.map(Phase::from),
+        overrides: Selection::parse_overrides(&command.lifecycle_overrides)?,
+        groups,
+        prune: command.prune,
+    })
 }
 
 #[cfg(test)]
@@ -62,7 +116,7 @@ mod tests {
         let names = |change: &dyn Fn(&mut RollCluster)| {
             let mut command = RollCluster::default();
             change(&mut command);
-            let chosen = select_groups(all(), &command).map_err(|e| e.to_string())?;
+            let chosen = select_groups(all(), (&command).into()).map_err(|e| e.to_string())?;
             Ok::<_, String>(
                 chosen.iter().map(|g| g.name().to_owned()).collect::<Vec<_>>().join(" "),
             )

@@ -1,10 +1,6 @@
 //! Runs `kops export kubeconfig` and `kops helpers kubectl-auth`: the access of administrators to a cluster.
 
-use std::{
-    net::IpAddr,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{net::IpAddr, path::Path, time::Duration};
 
 use api_config::{
     GoDuration, Kubeconfig,
@@ -13,9 +9,10 @@ use api_config::{
     },
 };
 use api_meta::Timestamp;
+use client::Client;
 use kops_api::{Object, Spec as _};
 use kops_core::{CloudName, Cluster as _};
-use kops_local::{administrator, server_url};
+use kops_local::{COMMAND_PERIOD, USER_AGENT, administrator, server_url};
 use kops_store::{Keyset, Registry};
 use pki::{Cert, Key, KeyAlgorithm, LeafSpec, Usage, Validity};
 use serde_json::json;
@@ -24,7 +21,7 @@ use crate::{
     api_access::{internal_name, kubeconfig_path},
     environment::CommandEnvironment,
     error::Error,
-    flags::{ExportKubeconfig, KubectlAuth},
+    flags::{Connection, ExportKubeconfig, KubectlAuth, UpdateCluster},
     get,
 };
 
@@ -71,17 +68,77 @@ pub(crate) fn export(
     clusters.iter().try_for_each(|cluster| export_cluster(registry, cluster, &access, context))
 }
 
-/// Adds the cluster's context with a new certificate to a kubeconfig, and makes it the current one.
-pub(crate) fn write(
+/// Adds the context of an updated cluster to the user's kubeconfig, and makes it the current one. `period` is the
+/// lifetime of a new administrator's certificate, if the user has not chosen another user.
+pub(crate) fn write_updated(
     registry: &Registry,
-    cluster: &str,
-    path: Option<PathBuf>,
-    period: Duration,
+    cluster: &Object,
+    command: &UpdateCluster,
+    period: Option<Duration>,
     context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
-    let cluster = get::find_cluster(registry, cluster)?;
-    let access = Access { path: path.as_deref(), admin: Some(period), ..Access::default() };
-    export_cluster(registry, &cluster, &access, context)
+    let server = command.api.server(cluster.name(), context)?;
+    let access = Access {
+        admin: period.filter(|_| command.user.is_none()),
+        user: command.user.as_deref(),
+        server: server.as_deref(),
+        internal: command.internal,
+        ..Access::default()
+    };
+    export_cluster(registry, cluster, &access, context)
+}
+
+/// Rejects flags of an update that contradict each other or name a missing user, before anything is changed.
+pub(crate) fn check_update(
+    command: &UpdateCluster,
+    cluster: &str,
+    context: &CommandEnvironment<'_>,
+) -> Result<(), Error> {
+    if command.admin.is_some() && command.user.is_some() {
+        return Err(Error::FlagPair { first: "--admin", second: "--user" });
+    }
+    for (flag, is_given) in [
+        ("--admin", command.admin.is_some()),
+        ("--user", command.user.is_some()),
+        ("--internal", command.internal),
+    ] {
+        if is_given && command.create_kube_config == Some(false) {
+            return Err(Error::Flag { flag, problem: "needs --create-kube-config" });
+        }
+    }
+    if let Some(user) = &command.user {
+        check_user(&kubeconfig_path(context.environment), user)?;
+    }
+    command.api.server(cluster, context).map(drop)
+}
+
+/// Opens a client of the API of a cluster whose machines are not of cloud local, as a new administrator.
+pub(crate) fn open_remote(
+    registry: &Registry,
+    cluster: &Object,
+    connection: &Connection,
+    context: &CommandEnvironment<'_>,
+) -> Result<Client, Error> {
+    let name = cluster.name();
+    let chosen = connection.server(name, context)?;
+    let access = Access { server: chosen.as_deref(), ..Access::default() };
+    let authorities = authorities(registry, name)?;
+    let url = find_server(registry, cluster, &access)?;
+    let mut server = Server::with_ca(url, &authorities.certificates());
+    server.tls_server_name = internal_name(name);
+    let (cert, key) = issue(&authorities, COMMAND_PERIOD, context)?;
+    let user = User::with_cert(&cert.to_pem(), &key.to_pem()?);
+    let config = Kubeconfig::single(name, server, name, user);
+    Ok(Client::from_kubeconfig(&config, USER_AGENT).map_err(kops_local::Error::from)?)
+}
+
+/// Rejects a user that the kubeconfig does not have.
+fn check_user(path: &Path, user: &str) -> Result<(), Error> {
+    let file = if path.exists() { Kubeconfig::load(path)? } else { Kubeconfig::default() };
+    if file.users.iter().any(|one| one.name == user) {
+        return Ok(());
+    }
+    Err(Error::MissingUser(user.to_owned()))
 }
 
 fn export_cluster(
@@ -96,10 +153,7 @@ fn export_cluster(
         None => kubeconfig_path(context.environment),
     };
     if let Some(user) = access.user {
-        let file = if path.exists() { Kubeconfig::load(&path)? } else { Kubeconfig::default() };
-        if !file.users.iter().any(|one| one.name == user) {
-            return Err(Error::MissingUser(user.to_owned()));
-        }
+        check_user(&path, user)?;
     }
     let authorities = authorities(registry, name)?;
     let mut server =

@@ -34,6 +34,7 @@ mod input;
 mod instance_list;
 mod keypair;
 mod kubeconfig;
+mod kubelet_skew;
 mod plan;
 mod prompt;
 mod reconcile;

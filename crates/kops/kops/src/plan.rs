@@ -40,6 +40,8 @@ pub(crate) struct PlanSummary<'a> {
     pub(crate) outdated: &'a [(String, String)],
     /// The hash of the state that the plan was made from; see [`hash_state`].
     pub(crate) state: &'a str,
+    /// The notes about what the plan leaves out.
+    pub(crate) warnings: &'a [String],
 }
 
 /// Returns the hash of everything that a plan is made from: the user's objects, the present state of the resources, and
@@ -167,8 +169,16 @@ impl PlanSummary<'_> {
             }
             writeln!(out)?;
         }
-        Ok(())
+        print_warnings(self.warnings, out)
     }
+}
+
+/// Prints the notes about what a plan leaves out.
+pub(crate) fn print_warnings(warnings: &[String], out: &mut dyn Write) -> Result<(), Error> {
+    for warning in warnings {
+        writeln!(out, "Warning: {warning}")?;
+    }
+    Ok(())
 }
 
 /// Prints the machines that keep their old configuration.
@@ -220,6 +230,7 @@ mod tests {
             changes: &changes,
             outdated: &[],
             state: "5a",
+            warnings: &[],
         };
         summary.write(&path, "a.local").unwrap();
         summary.check_saved(&path, "a.local").unwrap();
@@ -248,6 +259,7 @@ mod tests {
             changes: &changes,
             outdated: &[],
             state: "5a",
+            warnings: &[],
         };
         summary.check_saved(path, "a.local").unwrap_err().to_string()
     }

@@ -1,4 +1,5 @@
-//! Runs `kops reconcile cluster`: updates a cluster and replaces its machines, the control plane first.
+//! Runs `kops reconcile cluster`: updates a cluster and replaces its machines, the control plane first. Kubelets of
+//! workers keep their version until the second update, when every control plane has the new one.
 
 use kops_local::check_cloud;
 use kops_store::Registry;
@@ -31,7 +32,12 @@ pub(crate) async fn run(
     let update = UpdateCluster {
         yes: command.yes,
         allow_kops_downgrade: command.allow_kops_downgrade,
+        api: command.api.clone(),
         ..UpdateCluster::default()
+    };
+    let roll_flags = |flags: &[&str]| {
+        let flags = roll_flags(flags)?;
+        Ok::<_, Error>(RollCluster { api: command.api.clone(), ..flags })
     };
     if !command.yes {
         return update::run(registry, &update, name, context).await;
@@ -44,7 +50,9 @@ pub(crate) async fn run(
     writeln!(context.out, "Updating node configuration")?;
     update::run(registry, &update, name, context).await?;
     writeln!(context.out, "Performing rolling-update for nodes")?;
-    roll::run(registry, &roll_flags(&[])?, name, context).await
+    roll::run(registry, &roll_flags(&[])?, name, context).await?;
+    writeln!(context.out, "Pruning old resources that are no longer used")?;
+    update::run(registry, &UpdateCluster { prune: true, ..update }, name, context).await
 }
 
 fn roll_flags(flags: &[&str]) -> Result<RollCluster, Error> {

@@ -76,7 +76,7 @@ pub(crate) async fn run(
         let problem = "has no machines yet; run kops update cluster --yes";
         return Err(kops_store::Error::object("cluster", name, problem).into());
     }
-    let groups = select_groups(registry.groups(name)?, command)?;
+    let groups = select_groups(registry.groups(name)?, command.into())?;
     let opened = command.api.open(registry, &cluster, None, command.admin.to_std(), context);
     let (client, marks) =
         if command.cloudonly { (None, opened.ok()) } else { (Some(opened?), None) };

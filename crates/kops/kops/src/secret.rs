@@ -2,8 +2,9 @@
 
 use std::io::Write;
 
-use kops_api::Object;
-use kops_core::{CloudName, Cluster as _};
+use kops_api::{Object, Spec as _};
+use kops_core::{CloudName, Cluster as _, registry_credentials};
+use kops_node::secret_hash;
 use kops_store::{Registry, parse_yaml};
 use serde_json::Value;
 
@@ -28,9 +29,9 @@ struct KnownSecret {
 const CILIUM_PASSWORD: KnownSecret =
     KnownSecret { name: "ciliumpassword", words: "Cilium IPSec", is_json: false };
 const DOCKER_CONFIG: KnownSecret =
-    KnownSecret { name: "dockerconfig", words: "dockerconfig", is_json: true };
+    KnownSecret { name: kops_store::DOCKER_CONFIG, words: "dockerconfig", is_json: true };
 const ENCRYPTION_CONFIG: KnownSecret =
-    KnownSecret { name: "encryptionconfig", words: "encryptionconfig", is_json: false };
+    KnownSecret { name: kops_store::ENCRYPTION_CONFIG, words: "encryptionconfig", is_json: false };
 
 impl CreateSecret {
     /// Returns the flags of the subcommand.
@@ -53,9 +54,9 @@ impl CreateSecret {
 pub(crate) fn create(registry: &Registry, command: &CreateSecret, name: &str) -> Result<(), Error> {
     let cluster = get::find_cluster(registry, name)?;
     let (file, secret) = (command.file(), command.known());
-    check_cloud(&cluster, secret.name)?;
     let data = input::read_bytes(&file.filename, LARGEST)?;
     check_content(&secret, &file.filename, &data)?;
+    check_cloud(&cluster, secret.name, &data)?;
     let secrets = registry.secrets(name);
     if file.force {
         return Ok(secrets.replace(secret.name, &data)?);
@@ -78,19 +79,70 @@ fn check_content(secret: &KnownSecret, file: &str, data: &[u8]) -> Result<(), Er
     if tree.is_object() { Ok(()) } else { Err(wrong(syntax)) }
 }
 
-/// Rejects a secret that the machines of cloud local would ignore.
-fn check_cloud(cluster: &Object, secret: &str) -> Result<(), Error> {
-    let names = [CILIUM_PASSWORD.name, DOCKER_CONFIG.name, ENCRYPTION_CONFIG.name];
-    if cluster.cloud() == CloudName::Local && names.contains(&secret) {
-        return Err(Error::LocalSecret(secret.to_owned()));
+/// Rejects a secret that the machines of cloud local would ignore or could not use.
+fn check_cloud(cluster: &Object, secret: &str, data: &[u8]) -> Result<(), Error> {
+    if cluster.cloud() != CloudName::Local {
+        return Ok(());
+    }
+    match secret {
+        name if name == CILIUM_PASSWORD.name => Err(Error::LocalSecret(secret.to_owned())),
+        name if name == DOCKER_CONFIG.name => Ok(registry_credentials(data).map(drop)?),
+        name if name == ENCRYPTION_CONFIG.name => first_providers(data).map(drop),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the first provider of each entry of an encryption configuration. It encrypts what is written; all providers
+/// decrypt.
+fn first_providers(config: &[u8]) -> Result<Vec<String>, Error> {
+    let tree = parse_yaml(ENCRYPTION_CONFIG.name, config)?;
+    let entries = tree.list("resources");
+    let first = |entry: &Value| {
+        let provider = entry.list("providers").first()?.as_object()?;
+        provider.keys().next().cloned()
+    };
+    let providers: Option<Vec<String>> = entries.iter().map(first).collect();
+    match providers {
+        Some(providers)
+            if tree.text("kind") == "EncryptionConfiguration" && !providers.is_empty() =>
+        {
+            Ok(providers)
+        }
+        _ => Err(Error::EncryptionConfig),
+    }
+}
+
+/// Rejects an update of a cluster with a stored secret that its machines would ignore or could not use.
+pub(crate) fn check_stored(registry: &Registry, cluster: &Object) -> Result<(), Error> {
+    let secrets = registry.secrets(cluster.name());
+    for name in secrets.names()? {
+        if let Some(data) = secrets.read(&name)? {
+            check_cloud(cluster, &name, &data)?;
+        }
     }
     Ok(())
 }
 
-/// Rejects an update of a cluster with a stored secret that its machines would ignore.
-pub(crate) fn check_stored(registry: &Registry, cluster: &Object) -> Result<(), Error> {
-    let names = registry.secrets(cluster.name()).names()?;
-    names.iter().try_for_each(|secret| check_cloud(cluster, secret))
+/// Returns the hash of the configuration of encryption at rest; empty without encryption. An update that would make
+/// stored data unreadable is rejected.
+pub(crate) fn encryption_hash(registry: &Registry, cluster: &Object) -> Result<String, Error> {
+    let name = cluster.name();
+    let config = registry.secrets(name).read(ENCRYPTION_CONFIG.name)?;
+    if cluster.spec.flag("encryptionConfig") == Some(true) {
+        let config = config.ok_or_else(|| Error::MissingEncryptionConfig(name.to_owned()))?;
+        return Ok(secret_hash(&config));
+    }
+    let path = format!("{name}/cluster-completed.spec");
+    let before = registry.read_object(&path)?;
+    let before = before.map(|(text, _)| Object::read(&path, &text)).transpose()?;
+    let was_encrypted = before.is_some_and(|old| old.spec.flag("encryptionConfig") == Some(true));
+    let is_plain = |config: Vec<u8>| {
+        Ok::<_, Error>(first_providers(&config)?.iter().all(|provider| provider == "identity"))
+    };
+    if was_encrypted && !config.map(is_plain).transpose()?.unwrap_or(false) {
+        return Err(Error::EncryptionEnd(name.to_owned()));
+    }
+    Ok(String::new())
 }
 
 /// The selection of `get secrets`.

@@ -19,11 +19,14 @@ use kops_store::{ClusterObjects, Registry, key_changes};
 use serde_json::Value;
 use vfs::{Precondition, Secrecy};
 
-use crate::{environment::CommandEnvironment, error::Error, flags::UpdateCluster};
+use crate::{
+    environment::CommandEnvironment, error::Error, flags::UpdateCluster,
+    group_selection::select_update, kubelet_skew::remote_limit, plan::print_warnings,
+};
 
 const OUT: &str = "out/terraform";
 
-pub(crate) fn run(
+pub(crate) async fn run(
     registry: &Registry,
     command: &UpdateCluster,
     user: &Object,
@@ -31,10 +34,11 @@ pub(crate) fn run(
 ) -> Result<(), Error> {
     let out = command.out.as_deref().unwrap_or(OUT);
     let lock = registry.lock(user.name(), &context.user(), context.now)?;
-    let built = build(registry, command, user, context);
+    let built = build(registry, command, user, context).await;
     let unlocked = registry.unlock(lock);
-    let (files, is_new) = built?;
+    let Built { files, is_new, warnings } = built?;
     unlocked?;
+    print_warnings(&warnings, context.out)?;
     write(Path::new(out), &files)?;
     let to = &mut context.out;
     writeln!(to, "\nTerraform output has been placed into {out}")?;
@@ -47,17 +51,32 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// Builds the configuration. Returns it, and whether the cluster got its first keys. Nothing is stored unless
-/// everything can be built.
-fn build(
+/// A built configuration.
+struct Built {
+    files: Files,
+    /// `true` if the cluster got its first keys.
+    is_new: bool,
+    warnings: Vec<String>,
+}
+
+/// Builds the configuration. Nothing is stored unless everything can be built.
+async fn build(
     registry: &Registry,
     command: &UpdateCluster,
     user: &Object,
     context: &CommandEnvironment<'_>,
-) -> Result<(Files, bool), Error> {
+) -> Result<Built, Error> {
+    let selection = select_update(registry, command, user)?;
     let facts = CloudFacts::read(command.known.as_deref())?;
     let stored = ClusterObjects::list(registry, user.name())?;
     let groups = stored.groups()?.objects;
+    let mut warnings = Vec::new();
+    // The API is asked only if the user has chosen its server.
+    let kubelet = if command.ignore_kubelet_version_skew || !command.api.is_given() {
+        None
+    } else {
+        remote_limit(registry, command, user, context, &mut warnings).await?
+    };
     let inputs = ModelInputs {
         user,
         groups: &groups,
@@ -65,9 +84,15 @@ fn build(
         facts: &facts,
         addons: command.addons.as_deref().map(Path::new),
         ssh_public_key: command.ssh_public_key.as_deref(),
+        kubelet,
     };
     let built = build_model(registry, &inputs, facts.world(), context.now)?;
-    let files = terraform(&built.model, &settings(&built.cluster, &built.model, &facts)?)?;
+    let settings = settings(&built.cluster, &built.model, &facts)?;
+    let is_stored = selection.store_lifecycle().is_applied();
+    let files = terraform(&built.model, &Settings { selection, ..settings })?;
+    if !is_stored {
+        return Ok(Built { files, is_new: false, warnings });
+    }
     for keyset in built.new_keysets() {
         for change in key_changes(registry, user.name(), keyset)? {
             change.carry_out(registry)?;
@@ -76,7 +101,7 @@ fn build(
     if let Some((path, key)) = &built.ssh_key {
         registry.write_object(path, key.as_bytes(), &Precondition::Absent, Secrecy::Open)?;
     }
-    Ok((files, built.new_keysets().next().is_some()))
+    Ok(Built { files, is_new: built.new_keysets().next().is_some(), warnings })
 }
 
 fn settings(cluster: &Object, model: &Model, facts: &CloudFacts) -> Result<Settings, Error> {
@@ -101,6 +126,7 @@ fn settings(cluster: &Object, model: &Model, facts: &CloudFacts) -> Result<Setti
         provider: texts("providerExtraConfig"),
         files_provider: texts("filesProviderExtraConfig"),
         files_region: regions.pop_first().unwrap_or_default(),
+        ..Settings::default()
     })
 }
 

@@ -1,6 +1,7 @@
 //! Runs `kops update cluster`.
 
 mod local;
+mod prune;
 mod shrink;
 
 use kops_api::Object;
@@ -11,8 +12,10 @@ use crate::{
     aws,
     environment::CommandEnvironment,
     error::Error,
-    flags::{Target, UpdateCluster, ValidateCluster},
-    get, terraform, validate,
+    flags::{Target, UpdateCluster, UpdatePhase, ValidateCluster},
+    get,
+    group_selection::select_update,
+    kubeconfig, terraform, validate,
 };
 
 pub(crate) async fn run(
@@ -26,14 +29,17 @@ pub(crate) async fn run(
         check_release(registry, name)?;
     }
     check_flags(command, &cluster)?;
+    kubeconfig::check_update(command, name, context)?;
+    select_update(registry, command, &cluster)?;
     if command.target == Target::Terraform {
-        return terraform::run(registry, command, &cluster, context);
+        return terraform::run(registry, command, &cluster, context).await;
     }
     if cluster.cloud() == CloudName::Aws {
         return aws::update(registry, command, &cluster, context).await;
     }
     if !command.yes {
-        return local::plan_and_apply(registry, command, &cluster, context).await;
+        local::plan_and_apply(registry, command, &cluster, context).await?;
+        return prune::run(registry, command, &cluster, context).await;
     }
     // Hold the lock from before reading the present state until the end.
     let user = context.user();
@@ -43,8 +49,9 @@ pub(crate) async fn run(
     let unlocked = registry.unlock(lock);
     done?;
     unlocked?;
-    let wait = ValidateCluster::for_update();
-    validate::run(registry, &wait, name, context).await
+    let wait = ValidateCluster { api: command.api.clone(), ..ValidateCluster::for_update() };
+    validate::run(registry, &wait, name, context).await?;
+    prune::run(registry, command, &cluster, context).await
 }
 
 /// Rejects flags that would have no effect.
@@ -55,14 +62,34 @@ fn check_flags(command: &UpdateCluster, cluster: &Object) -> Result<(), Error> {
         let problem = "is for --yes, which carries out that plan";
         return Err(Error::Flag { flag: "--plan", problem });
     }
-    let exports = command.admin.is_some() || command.create_kube_config.is_some();
-    if exports && cluster.cloud() != CloudName::Local {
-        let problem = "and --create-kube-config are for cloud local; use kops export kubeconfig";
-        return Err(Error::Flag { flag: "--admin", problem });
+    let has_network = [
+        ("--phase", command.phase.is_some_and(|phase| phase != UpdatePhase::Cluster)),
+        ("--lifecycle-overrides", !command.lifecycle_overrides.is_empty()),
+    ];
+    if let Some((flag, _)) = has_network.into_iter().find(|(_, given)| *given && !aws) {
+        let problem = "is for clouds whose network and roles kops makes; cloud local has none";
+        return Err(Error::Flag { flag, problem });
     }
-    if command.admin.is_some() && command.create_kube_config == Some(false) {
-        let problem = "needs --create-kube-config";
-        return Err(Error::Flag { flag: "--admin", problem });
+    for (flag, is_given, problem) in [
+        (
+            "--instance-group",
+            command.selects_groups(),
+            "and --instance-group-roles are for --target=direct, because Terraform would delete the other groups; use \
+             terraform apply -target",
+        ),
+        (
+            "--prune",
+            command.prune,
+            "is for --target=direct: Terraform deletes what is not in its configuration",
+        ),
+    ] {
+        if is_given && terraform {
+            return Err(Error::Flag { flag, problem });
+        }
+    }
+    if terraform && (command.needs_kubeconfig() || command.create_kube_config.is_some()) {
+        let problem = "and the other flags of the kubeconfig are for --target=direct; use kops export kubeconfig";
+        return Err(Error::Flag { flag: "--create-kube-config", problem });
     }
     for (flag, value, is_allowed) in [
         ("--plan-out", &command.plan_out, !terraform),

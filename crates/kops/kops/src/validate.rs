@@ -119,7 +119,7 @@ pub(crate) async fn validate_once(
     match list_objects(client, &Resource::PODS, "kube-system").await {
         Ok(pods) => {
             let mut failures = find_failures(spec, &state, &pods, &|name| Stage::of(fleet, name));
-            failures.extend(recorded_failures(fleet, spec));
+            add_problems(&mut failures, machine_problems(fleet, spec), spec);
             (state, failures)
         }
         Err(error) => (state, unreachable(fleet, spec, &error.to_string())),
@@ -136,7 +136,6 @@ fn unreachable(fleet: &Fleet, spec: &FleetSpec, cause: &str) -> Vec<Failure> {
         group: None,
     };
     let mut failures = vec![api];
-    failures.extend(recorded_failures(fleet, spec));
     for group in spec.groups.iter().filter(|group| group.trusted) {
         for name in group.names() {
             let stage = Stage::of(fleet, &name);
@@ -145,19 +144,27 @@ fn unreachable(fleet: &Fleet, spec: &FleetSpec, cause: &str) -> Vec<Failure> {
             }
         }
     }
+    add_problems(&mut failures, machine_problems(fleet, spec), spec);
     failures
 }
 
-/// Returns the problems that machines have recorded on their disks.
-fn recorded_failures(fleet: &Fleet, spec: &FleetSpec) -> Vec<Failure> {
-    let failure = |problem: MachineProblem| Failure {
-        kind: "Machine",
-        group: spec.group_of(&problem.machine).map(|group| group.name.clone()),
-        name: problem.machine,
-        message: problem.message,
-        cause: String::new(),
-    };
-    machine_problems(fleet, spec).into_iter().map(failure).collect()
+/// Adds the problems that machines have recorded on their disks. The problem of a machine that has not joined replaces
+/// the last line of its log, which says the same.
+fn add_problems(failures: &mut Vec<Failure>, problems: Vec<MachineProblem>, spec: &FleetSpec) {
+    for MachineProblem { machine, message } in problems {
+        let known = failures.iter_mut().find(|one| one.kind == "Machine" && one.name == machine);
+        if let Some(known) = known {
+            known.cause = message;
+            continue;
+        }
+        failures.push(Failure {
+            kind: "Machine",
+            group: spec.group_of(&machine).map(|group| group.name.clone()),
+            name: machine,
+            message,
+            cause: String::new(),
+        });
+    }
 }
 
 fn not_joined(name: String, group: &instances::Group, cause: String) -> Failure {
@@ -478,6 +485,26 @@ mod tests {
         report.failures = &[];
         let (yaml, valid) = text(&report, "yaml");
         assert!(valid && yaml.starts_with("nodes:\n- hostname: cp-1\n"), "{yaml}");
+    }
+
+    #[test]
+    fn shows_the_recorded_problem_of_a_machine_once() {
+        let problem = |machine: &str| MachineProblem {
+            machine: machine.to_owned(),
+            message: "nodeup failed: no etcd".to_owned(),
+        };
+        let mut failures =
+            vec![not_joined("nodes-1".to_owned(), &spec().groups[1], "its log".to_owned())];
+        add_problems(&mut failures, vec![problem("nodes-1"), problem("cp-1")], &spec());
+        let texts: Vec<_> = failures.iter().map(Failure::text).collect();
+        assert_eq!(
+            texts,
+            [
+                "machine \"nodes-1\" has not yet joined cluster: nodeup failed: no etcd",
+                "nodeup failed: no etcd",
+            ]
+        );
+        assert_eq!(failures[1].group.as_deref(), Some("cp"));
     }
 
     #[test]

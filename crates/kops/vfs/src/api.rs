@@ -8,6 +8,8 @@
 //! - An operation that is not implemented is rejected by its name.
 
 mod access_key;
+#[cfg(test)]
+mod fuzzed;
 mod refusal;
 mod request;
 mod signature;

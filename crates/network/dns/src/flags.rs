@@ -2,6 +2,8 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
+use api_config::GoFlag as _;
+
 /// Runs cluster DNS
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
@@ -15,7 +17,7 @@ pub struct Args {
     #[arg(long, hide = true)]
     pub pidfile: Option<PathBuf>,
     /// Accepted without effect; there is no banner
-    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    #[arg(long, go_bool(), hide = true)]
     pub quiet: Option<bool>,
     /// The kubeconfig outside a Pod, unless the Corefile names one
     #[arg(long)]

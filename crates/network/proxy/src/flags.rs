@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use api_config::{
-    GoDuration, KubeProxyConfiguration,
+    GoDuration, GoFlag as _, KubeProxyConfiguration,
     known::{self, Field, Flag, KnownFlags},
 };
 
@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(long)]
     pub iptables_masquerade_bit: Option<i32>,
     /// Serve node ports on 127.0.0.1 too (not in nftables mode)
-    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    #[arg(long, go_bool())]
     pub iptables_localhost_nodeports: Option<bool>,
     /// The interval between two checks that the rules are still installed
     #[arg(long)]

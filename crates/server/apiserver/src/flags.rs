@@ -11,7 +11,7 @@ use std::{
 };
 
 use api_config::{
-    GoDuration,
+    GoDuration, GoFlag as _,
     known::{self, Flag, KnownFlags},
 };
 use api_meta::Cidr;
@@ -36,11 +36,10 @@ pub struct Args {
     #[arg(long, default_value_t = 6443)]
     pub secure_port: u16,
     /// Allow privileged containers, as the static Pods of kubeadm need them
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
-        action = clap::ArgAction::Set)]
+    #[arg(long, go_bool(), default_value = "false")]
     pub allow_privileged: bool,
     /// Allow requests without credentials as system:anonymous [default: true]
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set)]
+    #[arg(long, go_bool())]
     pub anonymous_auth: Option<bool>,
     /// Audiences that tokens are accepted for [default: the issuers]
     #[arg(long, value_delimiter = ',')]
@@ -64,8 +63,7 @@ pub struct Args {
     #[arg(long)]
     pub admission_control_config_file: Option<PathBuf>,
     /// Accept the tokens in Secrets of type bootstrap.kubernetes.io/token
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
-        action = clap::ArgAction::Set)]
+    #[arg(long, go_bool(), default_value = "false")]
     pub enable_bootstrap_token_auth: bool,
     /// Flags of the store
     #[command(flatten)]
@@ -77,8 +75,7 @@ pub struct Args {
     #[arg(long)]
     pub encryption_provider_config: Option<PathBuf>,
     /// Reload the file of --encryption-provider-config when it changes
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
-        action = clap::ArgAction::Set)]
+    #[arg(long, go_bool(), default_value = "false")]
     pub encryption_provider_config_automatic_reload: bool,
     /// The time that Events are kept
     #[arg(long, default_value = "1h0m0s")]
@@ -105,8 +102,7 @@ pub struct Args {
     #[arg(long, value_delimiter = ',')]
     pub runtime_config: Vec<String>,
     /// Issue tokens to Pods that are valid for a year, and warn when one is used beyond the requested lifetime
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true",
-        action = clap::ArgAction::Set)]
+    #[arg(long, go_bool(), default_value = "true")]
     pub service_account_extend_token_expiration: bool,
     /// The issuer of service account tokens; if given several times, the first one issues and all are accepted
     #[arg(long, required = true)]

@@ -4,7 +4,7 @@ mod kyaml;
 
 use std::{fs, str::FromStr};
 
-use api_config::yaml;
+use api_config::{GoFlag as _, yaml};
 use gotmpl::{MissingKey, Template, jsonpath};
 use serde::Serialize;
 use serde_json::{Value, json, ser::PrettyFormatter};
@@ -92,14 +92,7 @@ pub(super) struct Output {
     )]
     pub output: Format,
     /// If true, ignore any errors in templates when a field or map key is missing in the template
-    #[arg(
-        long,
-        num_args(0..=1),
-        require_equals = true,
-        default_value = "true",
-        default_missing_value = "true",
-        action = clap::ArgAction::Set
-    )]
+    #[arg(long, go_bool(), default_value = "true")]
     allow_missing_template_keys: bool,
     /// Accepted for compatibility; these objects have no managed fields
     #[arg(long)]

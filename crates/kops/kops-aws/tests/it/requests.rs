@@ -85,6 +85,7 @@ impl Cluster {
             facts: &facts,
             addons: Some(&addons),
             ssh_public_key: None,
+            kubelet: None,
         };
         let built = build_model(&self.registry, &inputs, facts.world(), SystemTime::now())?;
         store_changes(&self.registry, &stored, groups.copies, &built)

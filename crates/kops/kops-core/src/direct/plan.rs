@@ -2,7 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::{existing::ExistingResources, order::rank};
+use super::{
+    existing::ExistingResources,
+    lifecycle::{Lifecycle, Selection, differs, missing, needs_ignored},
+    order::rank,
+};
 use crate::{
     aws::{
         Body, Call, ExistingResource, Fields, Identity, Ids, Kind, Ref, Resource, Tags,
@@ -32,6 +36,8 @@ pub struct Change {
     pub fields: Vec<String>,
     /// The calls of a deletion; empty for other changes.
     pub calls: Vec<Call>,
+    /// `true` if a call that AWS denies is only a warning.
+    pub is_optional: bool,
 }
 
 /// The ordered changes that turn the existing resources into a model.
@@ -43,6 +49,8 @@ pub struct Plan {
     pub ids: Ids,
     /// The outdated machines by ID, with the difference from their group.
     pub outdated: Vec<(String, String)>,
+    /// The differences of resources that are only compared.
+    pub warnings: Vec<String>,
 }
 
 /// The kinds that are deleted when the model no longer has them. Other kinds may hold data.
@@ -54,6 +62,8 @@ const PRUNED: [Kind; 6] = [
     Kind::RolePolicyAttachment,
     Kind::SecurityGroupRule,
 ];
+/// The kinds that are deleted only with `--prune`: clients may still use old load balancers.
+const DEFERRED: [Kind; 3] = [Kind::Listener, Kind::NetworkBalancer, Kind::TargetGroup];
 /// The ports of the rules that only kOps manages; rules of other ports may be the cloud controller's.
 const OWN_PORTS: [&str; 3] = ["22-22", "443-443", "8443-8443"];
 
@@ -88,9 +98,15 @@ fn validate_support(resource: &Resource) -> Result<(), Error> {
     Err(Error::Unsupported { what, remedy })
 }
 
-/// Compares a model with the existing resources. Changes that are impossible in place are rejected.
-pub fn plan(model: &Model, existing: &ExistingResources) -> Result<Plan, Error> {
+/// Compares the selected part of a model with the existing resources. Changes that are impossible in place are
+/// rejected.
+pub fn plan(
+    model: &Model,
+    existing: &ExistingResources,
+    selection: &Selection,
+) -> Result<Plan, Error> {
     let (mut plan, mut matched) = (Plan::default(), BTreeSet::new());
+    let mut ignored = BTreeSet::new();
     for (to, resource) in ordered(model) {
         if let Some(id) = &resource.shared {
             plan.ids.insert(to.clone(), id.clone());
@@ -99,26 +115,77 @@ pub fn plan(model: &Model, existing: &ExistingResources) -> Result<Plan, Error> 
         if let Body::StoreObject(_) = resource.body {
             continue;
         }
-        validate_support(resource)?;
+        let lifecycle = selection.lifecycle_in(model, resource);
+        if lifecycle != Lifecycle::Ignore {
+            validate_support(resource)?;
+        }
         let identity = identity(resource, &plan.ids);
         if let Some(identity) = &identity {
             validate_single(existing, identity)?;
             matched.insert(identity.clone());
         }
-        match identity.and_then(|identity| existing.find(&identity)) {
-            None => plan.changes.push(creation(resource, &plan.ids)),
-            Some(found) => {
-                plan.ids.insert(to.clone(), found.id.clone());
-                if resource.kind() == Kind::NetworkBalancer {
-                    plan.ids.insert(alias_of(to), found.context.clone());
-                }
-                plan.changes.extend(modification(resource, found, &plan.ids)?);
+        let found = identity.and_then(|identity| existing.find(&identity));
+        if let Some(found) = found {
+            plan.ids.insert(to.clone(), found.id.clone());
+            if resource.kind() == Kind::NetworkBalancer {
+                plan.ids.insert(alias_of(to), found.context.clone());
             }
+        } else if lifecycle == Lifecycle::Ignore {
+            ignored.insert(to);
         }
+        if lifecycle.is_applied()
+            && let Some(other) = resource.body.refs().into_iter().find(|to| ignored.contains(to))
+        {
+            return Err(needs_ignored(resource, other));
+        }
+        add_change(resource, found, lifecycle, &mut plan)?;
     }
-    add_deletions(existing, &matched, &mut plan);
+    add_deletions(existing, &matched, selection, &mut plan);
     plan.outdated = outdated(model, existing, &plan);
     Ok(plan)
+}
+
+/// Adds the change of a resource that its lifecycle permits.
+fn add_change(
+    resource: &Resource,
+    found: Option<&ExistingResource>,
+    lifecycle: Lifecycle,
+    plan: &mut Plan,
+) -> Result<(), Error> {
+    let is_optional = lifecycle == Lifecycle::WarnIfInsufficientAccess;
+    let Some(found) = found else {
+        match lifecycle {
+            Lifecycle::Ignore => {}
+            _ if lifecycle.is_applied() => {
+                plan.changes.push(Change { is_optional, ..creation(resource, &plan.ids) });
+            }
+            _ => return Err(missing(resource, lifecycle)),
+        }
+        return Ok(());
+    };
+    if lifecycle == Lifecycle::Ignore {
+        return Ok(());
+    }
+    let differences = differences(resource, found, &plan.ids);
+    if differences.is_empty() {
+        return Ok(());
+    }
+    let shown = || {
+        let shown = differences.iter().map(|(name, value)| format!("{name} ({value})"));
+        shown.collect::<Vec<_>>().join(", ")
+    };
+    match lifecycle {
+        Lifecycle::ExistsAndValidates => return Err(differs(resource, &shown())),
+        Lifecycle::ExistsAndWarnIfChanges => {
+            let (task, name) = (resource.kind().task(), &resource.name);
+            plan.warnings.push(format!("{task}/{name} differs and is not changed: {}", shown()));
+        }
+        _ => {
+            let change = modification(resource, found, &plan.ids, differences)?;
+            plan.changes.push(Change { is_optional, ..change });
+        }
+    }
+    Ok(())
 }
 
 /// Returns the resources in an order in which each follows those it refers to.
@@ -165,30 +232,40 @@ fn creation(resource: &Resource, ids: &Ids) -> Change {
         details: shown.collect(),
         fields: Vec::new(),
         calls: Vec::new(),
+        is_optional: false,
     }
+}
+
+/// Returns the fields of an existing resource that differ from the desired ones, with the differences.
+fn differences(resource: &Resource, found: &ExistingResource, ids: &Ids) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    for (name, value) in desired_fields(resource, ids) {
+        let old = found.fields.get(&name).map_or("", String::as_str);
+        if old != value {
+            all.push((name, difference(old, &value)));
+        }
+    }
+    all
 }
 
 fn modification(
     resource: &Resource,
     found: &ExistingResource,
     ids: &Ids,
-) -> Result<Option<Change>, Error> {
-    let (mut shown, mut fields) = (Vec::new(), Vec::new());
-    for (name, value) in desired_fields(resource, ids) {
-        let old = found.fields.get(&name).map_or("", String::as_str);
-        if old == value {
-            continue;
-        }
-        shown.push((name.clone(), difference(old, &value)));
-        fields.push(name);
-    }
-    if fields.is_empty() {
-        return Ok(None);
-    }
+    details: Vec<(String, String)>,
+) -> Result<Change, Error> {
+    let fields: Vec<String> = details.iter().map(|(name, _)| name.clone()).collect();
     // Reject impossible changes before any call is made.
     calls(resource, found, ids, &fields)?;
-    let (kind, name) = (resource.kind(), resource.name.clone());
-    Ok(Some(Change { verb: "modify", kind, name, details: shown, fields, calls: Vec::new() }))
+    Ok(Change {
+        verb: "modify",
+        kind: resource.kind(),
+        name: resource.name.clone(),
+        details,
+        fields,
+        calls: Vec::new(),
+        is_optional: false,
+    })
 }
 
 fn difference(old: &str, new: &str) -> String {
@@ -238,19 +315,34 @@ fn calls(
     Ok(all)
 }
 
-fn add_deletions(existing: &ExistingResources, matched: &BTreeSet<Identity>, plan: &mut Plan) {
+fn add_deletions(
+    existing: &ExistingResources,
+    matched: &BTreeSet<Identity>,
+    selection: &Selection,
+    plan: &mut Plan,
+) {
     let mut all: Vec<_> = existing.all.iter().collect();
     all.sort_by_key(|(identity, _)| rank(identity.0));
     for (identity, found) in all {
         let (kind, name) = identity;
         let rule = *kind != Kind::SecurityGroupRule
             || (OWN_PORTS.iter().any(|ports| name.contains(&format!(" tcp {ports} from "))));
-        if !PRUNED.contains(kind) || matched.contains(identity) || !found.owned || !rule {
+        let is_pruned = PRUNED.contains(kind) || (selection.prune && DEFERRED.contains(kind));
+        if !is_pruned || matched.contains(identity) || !found.owned || !rule {
             continue;
         }
-        let calls = (kind.operations().delete)(name, found);
-        let (details, fields, name) = (Vec::new(), Vec::new(), name.clone());
-        plan.changes.push(Change { verb: "delete", kind: *kind, name, details, fields, calls });
+        if !selection.deletes(*kind) {
+            continue;
+        }
+        plan.changes.push(Change {
+            verb: "delete",
+            kind: *kind,
+            name: name.clone(),
+            details: Vec::new(),
+            fields: Vec::new(),
+            calls: (kind.operations().delete)(name, found),
+            is_optional: selection.lifecycle(*kind) == Lifecycle::WarnIfInsufficientAccess,
+        });
     }
 }
 

@@ -16,6 +16,7 @@ use crate::{
             writer::{Target, Writer},
         },
     },
+    direct::Selection,
     error::Error,
     model::aws::Model,
 };
@@ -31,16 +32,20 @@ pub struct Settings {
     pub files_provider: BTreeMap<String, String>,
     /// The region of the state store's bucket.
     pub files_region: String,
+    /// The part of the model that the configuration contains.
+    pub selection: Selection,
 }
 
-/// Renders a model. Resources that Terraform does not support are rejected by name.
+/// Renders the selected part of a model. Resources that Terraform does not support are rejected by name.
 pub fn terraform(model: &Model, settings: &Settings) -> Result<Files, Error> {
     let mut writer = Writer { targets: targets(model), files: Files::new() };
     let mut outputs = Outputs::default();
     let mut resources: BTreeMap<(&str, &str, String), Block> = BTreeMap::new();
     outputs.set("cluster_name", Expr::text(&settings.cluster));
     outputs.set("region", Expr::text(&model.region));
-    for resource in model.resources.values() {
+    let is_selected =
+        |resource: &&Resource| settings.selection.lifecycle(resource.kind()).is_applied();
+    for resource in model.resources.values().filter(is_selected) {
         outputs.add(resource, model, &writer);
         if let Some(top) = top_level_block(resource, &mut writer)? {
             let key = (top.keyword, top.kind, labels::label(&top.name)?);

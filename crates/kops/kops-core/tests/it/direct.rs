@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use kops_core::{
     direct::{
-        Answers, Call, ExistingResources, Ids, Plan, Scope, next_queries, plan, plan_creation,
-        plan_deletion, update_calls,
+        Answers, Call, ExistingResources, Ids, Lifecycle, Phase, Plan, Scope, Selection,
+        next_queries, plan, plan_creation, plan_deletion, update_calls,
     },
     model::aws::{Body, Kind, Model, Ref},
 };
@@ -83,7 +83,7 @@ fn plans_creation_of_everything_in_dependency_order() {
     let model = model();
     let (there, count) = answer_all(&Scope::of_model(NAME, &model), |_| Value::Null);
     assert!(there.is_empty() && count <= 40, "{count} questions");
-    let plan = plan(&model, &there).unwrap();
+    let plan = plan(&model, &there, &Selection::default()).unwrap();
     let (mut ids, mut made) = (plan.ids.clone(), BTreeSet::new());
     for change in &plan.changes {
         assert_eq!(change.verb, "create");
@@ -115,7 +115,7 @@ fn plans_creation_of_everything_in_dependency_order() {
 fn changes_differences_and_keeps_foreign_resources() {
     let model = model();
     let (there, _) = answer_all(&Scope::of_model(NAME, &model), some);
-    let plan = plan(&model, &there).unwrap();
+    let plan = plan(&model, &there, &Selection::default()).unwrap();
     assert_eq!(
         of(&plan, "modify"),
         [format!("VPCDHCPOptionsAssociation/{NAME}"), format!("VPC/{NAME}")]
@@ -144,7 +144,7 @@ fn rejects_immutable_and_duplicate_resources_up_front() {
         "DescribeVpcs" => json!({"vpcSet": [vpc("vpc-1"), vpc("vpc-2")]}),
         _ => some(call),
     });
-    let error = plan(&model, &there).unwrap_err().to_string();
+    let error = plan(&model, &there, &Selection::default()).unwrap_err().to_string();
     assert!(error.contains("names two resources in AWS, vpc-2 and vpc-1"), "{error}");
     let (there, _) = answer_all(&scope, |call| match call.operation {
         "DescribeVpcs" => {
@@ -154,7 +154,7 @@ fn rejects_immutable_and_duplicate_resources_up_front() {
         }
         _ => some(call),
     });
-    let error = plan(&model, &there).unwrap_err().to_string();
+    let error = plan(&model, &there, &Selection::default()).unwrap_err().to_string();
     assert!(error.contains("CIDR") && error.contains("cannot be changed in place"), "{error}");
 }
 
@@ -245,7 +245,7 @@ fn hook_changes(
     model: &Model,
     there: &ExistingResources,
 ) -> Vec<(&'static str, Vec<&'static str>)> {
-    let plan = plan(model, there).unwrap_or_else(|e| panic!("{e}"));
+    let plan = plan(model, there, &Selection::default()).unwrap_or_else(|e| panic!("{e}"));
     let changes = plan.changes.iter().filter(|change| change.kind == Kind::LifecycleHook);
     let calls = |change: &kops_core::direct::Change| {
         if change.verb == "delete" {
@@ -333,6 +333,102 @@ fn survives_hostile_answers() {
     ] {
         let (there, _) = answer_all(&scope, |_| hostile.clone());
         assert!(plan_deletion(&there).is_empty(), "{hostile}");
-        let _: Ids = plan(&model, &there).map(|plan| plan.ids).unwrap_or_default();
+        let _: Ids =
+            plan(&model, &there, &Selection::default()).map(|plan| plan.ids).unwrap_or_default();
     }
+}
+
+/// Returns the kinds of all planned changes of a part of the model.
+fn kinds(plan: &Plan) -> BTreeSet<&'static str> {
+    plan.changes.iter().map(|change| change.task()).collect()
+}
+
+#[test]
+fn plans_only_the_selected_phase() {
+    let model = model();
+    let (nothing, _) = answer_all(&Scope::of_model(NAME, &model), |_| Value::Null);
+    let of = |phase| Selection { phase: Some(phase), ..Selection::default() };
+    let network = plan(&model, &nothing, &of(Phase::Network)).unwrap();
+    let kinds = kinds(&network);
+    assert!(kinds.contains("VPC") && kinds.contains("Subnet"), "{kinds:?}");
+    for other in ["SecurityGroup", "IAMRole", "AutoscalingGroup", "NetworkLoadBalancer"] {
+        assert!(!kinds.contains(other), "{other}");
+    }
+    // The network must exist before its security groups, and both before the machines.
+    for (phase, lifecycle) in
+        [(Phase::Security, "ExistsAndWarnIfChanges"), (Phase::Cluster, "ExistsAndValidates")]
+    {
+        let error = plan(&model, &nothing, &of(phase)).unwrap_err().to_string();
+        let ending = format!("was not found, but its lifecycle is {lifecycle}");
+        assert!(error.ends_with(&ending), "{error}");
+    }
+}
+
+#[test]
+fn compares_resources_by_their_lifecycle() {
+    let model = model();
+    let (there, _) = answer_all(&Scope::of_model(NAME, &model), some);
+    let with = |task: &str, lifecycle| Selection {
+        overrides: [(task.to_owned(), lifecycle)].into(),
+        ..Selection::default()
+    };
+    let vpc = |plan: &Plan| of(plan, "modify").contains(&format!("VPC/{NAME}"));
+    let warned = plan(&model, &there, &with("VPC", Lifecycle::ExistsAndWarnIfChanges)).unwrap();
+    assert!(!vpc(&warned));
+    let warning = format!("VPC/{NAME} differs and is not changed: DNSHostnames");
+    assert!(warned.warnings[0].starts_with(&warning), "{:?}", warned.warnings);
+    let error = plan(&model, &there, &with("VPC", Lifecycle::ExistsAndValidates)).unwrap_err();
+    assert!(error.to_string().contains("DNSHostnames (\"false\" -> \"true\")"), "{error}");
+    let ignored = plan(&model, &there, &with("VPC", Lifecycle::Ignore)).unwrap();
+    assert!(!vpc(&ignored) && ignored.warnings.is_empty());
+    let optional = plan(&model, &there, &with("VPC", Lifecycle::WarnIfInsufficientAccess)).unwrap();
+    assert!(vpc(&optional));
+    assert!(optional.changes.iter().all(|c| c.is_optional == (c.kind == Kind::Vpc)));
+    // A subnet cannot be created for a VPC that is not.
+    let (nothing, _) = answer_all(&Scope::of_model(NAME, &model), |_| Value::Null);
+    let error = plan(&model, &nothing, &with("VPC", Lifecycle::Ignore)).unwrap_err().to_string();
+    assert!(error.contains("needs VPC") && error.contains("not selected"), "{error}");
+}
+
+#[test]
+fn leaves_unselected_groups_alone() {
+    let model = model();
+    let (nothing, _) = answer_all(&Scope::of_model(NAME, &model), |_| Value::Null);
+    let templates = |groups: Option<&[&str]>| {
+        let groups = groups.map(|all| all.iter().map(|name| (*name).to_owned()).collect());
+        let plan = plan(&model, &nothing, &Selection { groups, ..Selection::default() }).unwrap();
+        let of_group = [Kind::ScalingGroup, Kind::LaunchTemplate, Kind::LifecycleHook];
+        let changes = plan.changes.iter().filter(|change| of_group.contains(&change.kind));
+        changes.map(|change| change.name.clone()).collect::<BTreeSet<_>>()
+    };
+    let all = templates(None);
+    let groups: Vec<_> = model.of_kind(Kind::ScalingGroup).collect();
+    assert!(groups.len() > 1, "{all:?}");
+    let own = groups[0].tags["kops.k8s.io/instancegroup"].as_str();
+    let selected = templates(Some(&[own]));
+    assert!(selected.contains(&groups[0].name) && selected.len() < all.len(), "{selected:?}");
+    assert!(!selected.contains(&groups[1].name));
+    assert!(templates(Some(&[])).is_empty());
+}
+
+#[test]
+fn deletes_old_load_balancers_only_with_prune() {
+    let model = model();
+    let arn = "arn:aws:elasticloadbalancing:us-test-1:1:loadbalancer/net/old/1";
+    let answer = |call: &Call| match call.operation {
+        "DescribeLoadBalancers" if call.parameters.get("Names").is_none() => {
+            json!({"LoadBalancers": [{"LoadBalancerArn": arn, "Type": "network"}]})
+        }
+        "DescribeTags" => json!({"TagDescriptions": [{"ResourceArn": arn, "Tags": [
+            {"Key": "Name", "Value": "old"}, {"Key": "KubernetesCluster", "Value": NAME},
+            {"Key": format!("kubernetes.io/cluster/{NAME}"), "Value": "owned"},
+        ]}]}),
+        _ => Value::Null,
+    };
+    let (there, _) = answer_all(&Scope::of_model(NAME, &model), answer);
+    let deleted = |prune| {
+        of(&plan(&model, &there, &Selection { prune, ..Selection::default() }).unwrap(), "delete")
+    };
+    assert!(deleted(false).is_empty());
+    assert_eq!(deleted(true), ["NetworkLoadBalancer/old"]);
 }

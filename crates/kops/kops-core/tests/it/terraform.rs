@@ -10,6 +10,7 @@ use api_meta::Tree as _;
 use kops_api::{Kind, Object};
 use kops_core::{
     Image, MachineType, Machines, World, complete, complete_group,
+    direct::{Phase, Selection},
     model::aws::{AwsInputs, aws},
     render::terraform::{Files, Settings, terraform},
 };
@@ -94,7 +95,12 @@ fn addons(case: &Path, cluster: &str) -> BTreeMap<String, String> {
     addons
 }
 
-fn written(golden: &Golden, name: &str, case: &Path) -> Result<Files, String> {
+fn written(
+    golden: &Golden,
+    name: &str,
+    case: &Path,
+    selection: Selection,
+) -> Result<Files, String> {
     let text = read(&case.join("in-v1alpha2.yaml"));
     let mut all = objects(name, &text).map_err(|e| e.to_string())?;
     let at = all.iter().position(|o| o.kind == Kind::Cluster).ok_or("no cluster")?;
@@ -128,6 +134,7 @@ fn written(golden: &Golden, name: &str, case: &Path) -> Result<Files, String> {
         provider: strings(cluster.spec.opt_at("target.terraform.providerExtraConfig")),
         files_provider: strings(cluster.spec.opt_at("target.terraform.filesProviderExtraConfig")),
         files_region: "us-test-1".to_owned(),
+        selection,
     };
     let model = aws(&in_bucket(&cluster), &groups, &inputs).map_err(|e| e.to_string())?;
     terraform(&model, &settings).map_err(|e| e.to_string())
@@ -153,7 +160,7 @@ fn all(source: &Path) -> &'static [Case] {
         };
         let cases = cases(source).into_iter().filter(|(_, case)| in_aws(case));
         let write = |(name, case): (String, PathBuf)| {
-            let files = written(&golden.with_fetched(&case), &name, &case);
+            let files = written(&golden.with_fetched(&case), &name, &case, Selection::default());
             (name, case, files)
         };
         cases.map(write).collect()
@@ -181,6 +188,24 @@ fn terraform_matches_upstream() {
         missed.extend(why.map(|why| (name.clone(), why)));
     }
     assert_missed("kubernetes.tf of AWS", count, &missed, MISSED);
+}
+
+#[test]
+fn network_phase_matches_upstream() {
+    let Some(source) = source() else { return };
+    let case = source.join("tests/integration/update_cluster/lifecycle_phases");
+    let golden = Golden::read(&source).with_fetched(&case);
+    let selection = Selection { phase: Some(Phase::Network), ..Selection::default() };
+    let files = written(&golden, "lifecycle_phases", &case, selection);
+    let files = files.unwrap_or_else(|e| panic!("{e}"));
+    let ours = String::from_utf8_lossy(&files["kubernetes.tf"]).into_owned();
+    let theirs = read(&case.join("network-kubernetes.tf"));
+    // Upstream omits the provider of files that the phase does not write.
+    let resources = |text: &str| text.split_once("\nresource ").map(|(_, rest)| rest.to_owned());
+    let difference =
+        difference(&resources(&ours).unwrap_or_default(), &resources(&theirs).unwrap_or_default());
+    assert_eq!(difference, None);
+    assert_eq!(files.len(), 1, "{:?}", files.keys());
 }
 
 /// Returns a policy with our bucket names, each statement once.

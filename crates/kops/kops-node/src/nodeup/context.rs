@@ -1,5 +1,7 @@
 //! The inputs of a machine's configuration.
 
+use std::collections::BTreeMap;
+
 use instances::Machine;
 use serde_json::Value;
 
@@ -10,4 +12,22 @@ pub(super) struct NodeContext {
     /// The node configuration of the machine's group.
     pub(super) config: Value,
     pub(super) machine: Machine,
+    /// The credentials of registries, by host.
+    pub(super) credentials: BTreeMap<String, String>,
+}
+
+/// The configuration that a machine receives.
+pub(super) struct NodeAnswer {
+    /// The node configuration.
+    pub(super) config: String,
+    /// A worker's certificate.
+    pub(super) certificate: Option<Certificate>,
+    /// The credentials of registries, a `config.json` of Docker.
+    pub(super) docker_config: Option<Vec<u8>>,
+}
+
+/// A kubelet's client certificate and its key, in PEM.
+pub(super) struct Certificate {
+    pub(super) cert: String,
+    pub(super) key: String,
 }

@@ -14,7 +14,7 @@ use bootstrap_core::{
     constants::{self, ETCD_CLIENT_PORT},
 };
 use kops_api::Spec as _;
-use kops_store::{ETCD, Keyset};
+use kops_store::{ENCRYPTION_CONFIG, ETCD, Keyset, parse_secret};
 use pki::{AltName, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
 use serde_json::{Value, json};
 
@@ -25,6 +25,7 @@ use super::{
 use crate::{
     controller::{CONFIG, DIRECTORY, PORT, USER},
     error::Error,
+    hash::secret_hash,
     parameters::{API_PORT, ClusterParameters},
     protokube,
     store_access::open,
@@ -52,6 +53,31 @@ pub(super) fn read_object(base: &str, name: &str) -> Result<Vec<u8>, Error> {
     found
         .map(|(content, _)| content)
         .ok_or_else(|| Error::Missing { name: format!("{base}/{name}") })
+}
+
+/// Reads a secret of the store; `None` if it does not exist.
+pub(super) fn read_secret(base: &str, name: &str) -> Result<Option<Vec<u8>>, Error> {
+    let path = format!("secrets/{name}");
+    let found = open(base)?.read(&path)?;
+    Ok(found.map(|(content, _)| parse_secret(&path, &content)).transpose()?)
+}
+
+/// Writes the API server's configuration of encryption at rest, and returns its path; `None` if the cluster has none.
+/// The file is in the directory that the API server's Pod mounts.
+fn write_encryption_config(context: &NodeContext) -> Result<Option<String>, Error> {
+    let hash = context.config.text("APIServerConfig.EncryptionConfigSecretHash");
+    if hash.is_empty() {
+        return Ok(None);
+    }
+    let base = store_url(context);
+    let config = read_secret(base, ENCRYPTION_CONFIG)?
+        .ok_or_else(|| Error::Missing { name: format!("{base}/secrets/{ENCRYPTION_CONFIG}") })?;
+    if secret_hash(&config) != hash {
+        return Err(Error::EncryptionConfig);
+    }
+    let path = Layout::default().pki(ENCRYPTION_CONFIG, "yaml");
+    pki::write_file(&path, &config, pki::KEY_MODE)?;
+    Ok(Some(path.display().to_string()))
 }
 
 fn read_keyset(base: &str, name: &str) -> Result<Keyset, Error> {
@@ -100,6 +126,7 @@ pub(super) async fn write_files(
     write_controller_files(context)?;
     write_protokube_files(context)?;
     let mut init = parameters(context).init(Some((&context.machine.name, context.machine.address)));
+    let encryption_config = write_encryption_config(context)?;
     let authority = read_keyset(base, "etcd-clients-ca")?.authority()?;
     let member = member::prepare(context, base, &authority).await?;
     init.cluster.etcd.local = Some(local_etcd(&member, etcd));
@@ -114,6 +141,9 @@ pub(super) async fn write_files(
     let args = &mut init.cluster.api_server.extra_args;
     if api.flag("anonymousAuth") == Some(false) {
         args.push(Arg::new("anonymous-auth", "false"));
+    }
+    if let Some(path) = encryption_config {
+        args.push(Arg::new("encryption-provider-config", path));
     }
     // The discovery document names the location of its keys.
     let issuer = api.text("serviceAccountIssuer");

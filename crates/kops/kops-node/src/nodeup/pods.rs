@@ -5,7 +5,7 @@ use std::fs;
 use bootstrap_core::Layout;
 use instances::machine::TRUSTED_FILES;
 use kops_api::{Spec as _, yaml};
-use kops_store::parse_yaml;
+use kops_store::{BOOTSTRAP_CHANNEL, parse_yaml};
 use serde_json::{Value, json};
 
 use super::{
@@ -75,7 +75,7 @@ pub(super) fn write_pods(context: &NodeContext, image: &str) -> Result<(), Error
             "--yes".to_owned(),
             "--interval=1m0s".to_owned(),
             format!("--kubeconfig={KUBECONFIG}"),
-            format!("{base}/addons/bootstrap-channel.yaml"),
+            format!("{base}/{BOOTSTRAP_CHANNEL}"),
         ],
         &[
             HostMount::read_only("kubeconfig", KUBECONFIG, "File"),

@@ -6,6 +6,7 @@ use api_config::{
     Kubeconfig,
     kubeconfig::{Cluster as Server, User},
 };
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bootstrap_core::{Layout, config::Init, constants::NODES_GROUP};
 use client::{Client, HttpTransport, TlsMaterial};
 use instances::{Machine, machine};
@@ -13,24 +14,18 @@ use kops_api::Spec as _;
 use pki::{Key, KeyAlgorithm, SigningRequest, Subject};
 use serde_json::{Value, json};
 
-use super::{context::NodeContext, control_plane};
+use super::{
+    context::{Certificate, NodeAnswer, NodeContext},
+    control_plane,
+};
 use crate::{
     controller::{API_VERSION, PATH},
     error::Error,
     parameters::API_PORT,
 };
 
-/// A kubelet's client certificate and its key, in PEM.
-pub(super) struct Certificate {
-    cert: String,
-    key: String,
-}
-
 /// Asks each server in turn until one answers.
-pub(super) async fn request_config(
-    boot: &Value,
-    machine: &Machine,
-) -> Result<(String, Option<Certificate>), Error> {
+pub(super) async fn request_config(boot: &Value, machine: &Machine) -> Result<NodeAnswer, Error> {
     let key = Key::generate(KeyAlgorithm::EcdsaP256)?;
     let subject = Subject::new(format!("system:node:{}", machine.name)).in_group(NODES_GROUP);
     let request = SigningRequest::create(&subject, &[], &key)?.to_pem();
@@ -63,14 +58,18 @@ pub(super) async fn request_config(
     Err(last)
 }
 
-fn read_response(response: &[u8], key: &Key) -> Result<(String, Option<Certificate>), Error> {
+fn read_response(response: &[u8], key: &Key) -> Result<NodeAnswer, Error> {
     let tree: Value = serde_json::from_slice(response).map_err(Error::ControllerJson)?;
     let (config, cert) = (tree.text("nodeConfig.nodeupConfig"), tree.text("certs.kubelet"));
     if config.is_empty() || cert.is_empty() {
         return Err(Error::ControllerResponse);
     }
     let certificate = Certificate { cert: cert.to_owned(), key: key.to_pem()? };
-    Ok((config.to_owned(), Some(certificate)))
+    let docker_config = match tree.text("nodeConfig.nodeSecrets.dockerconfig") {
+        "" => None,
+        text => Some(STANDARD.decode(text).map_err(Error::NodeSecret)?),
+    };
+    Ok(NodeAnswer { config: config.to_owned(), certificate: Some(certificate), docker_config })
 }
 
 /// Writes the kubelet's files, and returns the configuration of `init` for the rest.

@@ -1,5 +1,7 @@
 //! The flags of `create cluster`, named as upstream's.
 
+use api_config::GoFlag as _;
+
 use super::target::Target;
 
 /// The flags of `create cluster`.
@@ -145,17 +147,10 @@ pub(crate) struct MachineFlags {
     #[arg(long, value_delimiter = ',')]
     pub(crate) node_security_groups: Vec<String>,
     /// Give machines on AWS public addresses, or none [default: by the subnet]
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, go_bool())]
     pub(crate) associate_public_ip: Option<bool>,
     /// Create a bastion on AWS, with --topology private
-    #[arg(
-        long,
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        default_value_t = false,
-        action = clap::ArgAction::Set
-    )]
+    #[arg(long, go_bool(), default_value_t = false)]
     pub(crate) bastion: bool,
     /// The program that starts workers on AWS: cloudgroups or karpenter
     #[arg(long, default_value = "cloudgroups")]
@@ -164,7 +159,7 @@ pub(crate) struct MachineFlags {
     #[arg(long)]
     pub(crate) ssh_public_key: Option<String>,
     /// Encrypt etcd's disks on AWS, or do not [default: true]
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, go_bool())]
     pub(crate) encrypt_etcd_storage: Option<bool>,
     /// The type of etcd's disks on AWS
     #[arg(long, default_value = "")]
@@ -213,13 +208,13 @@ pub(crate) struct ForeignFlags {
     pub(crate) os_ext_net: Option<String>,
     #[arg(long, hide = true)]
     pub(crate) os_ext_subnet: Option<String>,
-    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, go_bool(), hide = true)]
     pub(crate) os_kubelet_ignore_az: Option<bool>,
     #[arg(long, hide = true)]
     pub(crate) os_lb_floating_subnet: Option<String>,
     #[arg(long, hide = true)]
     pub(crate) os_network: Option<String>,
-    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, go_bool(), hide = true)]
     pub(crate) os_octavia: Option<bool>,
     #[arg(long, hide = true)]
     pub(crate) os_octavia_provider: Option<String>,

@@ -1,5 +1,7 @@
 //! The flags of `delete instance`.
 
+use api_config::GoFlag as _;
+
 use super::connection::Connection;
 
 /// The flags of `delete instance`.
@@ -11,34 +13,13 @@ pub(crate) struct DeleteInstance {
     #[arg(long)]
     pub(crate) cloudonly: bool,
     /// Replace the machine before it ends; control planes are replaced after they have ended
-    #[arg(
-        long,
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        default_value_t = true,
-        action = clap::ArgAction::Set
-    )]
+    #[arg(long, go_bool(), default_value_t = true)]
     pub(crate) surge: bool,
     /// Stop if the Node cannot be drained
-    #[arg(
-        long,
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        default_value_t = true,
-        action = clap::ArgAction::Set
-    )]
+    #[arg(long, go_bool(), default_value_t = true)]
     pub(crate) fail_on_drain_error: bool,
     /// Stop if the cluster does not validate
-    #[arg(
-        long,
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        default_value_t = true,
-        action = clap::ArgAction::Set
-    )]
+    #[arg(long, go_bool(), default_value_t = true)]
     pub(crate) fail_on_validate_error: bool,
     /// The pause after the Node was drained
     #[arg(long, default_value = "5s")]

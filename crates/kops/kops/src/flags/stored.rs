@@ -1,5 +1,6 @@
 //! The flags of commands for secrets, SSH keys and instance groups.
 
+use api_config::GoFlag as _;
 use clap::Subcommand;
 
 /// The subcommands of `create secret`.
@@ -57,14 +58,7 @@ pub(crate) struct CreateGroup {
     #[arg(short, long, default_value = "", value_parser = ["", "yaml", "json"])]
     pub(crate) output: String,
     /// Open an editor before the object is stored
-    #[arg(
-        long,
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        default_value_t = true,
-        action = clap::ArgAction::Set
-    )]
+    #[arg(long, go_bool(), default_value_t = true)]
     pub(crate) edit: bool,
 }
 

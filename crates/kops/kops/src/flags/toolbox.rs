@@ -1,5 +1,6 @@
 //! The flags of `toolbox`.
 
+use api_config::GoFlag as _;
 use clap::Subcommand;
 
 /// The subcommands of `toolbox`.
@@ -59,24 +60,10 @@ pub struct TemplateFlags {
     #[arg(long)]
     pub(crate) config_value: Option<String>,
     /// Reject templates that use absent values
-    #[arg(
-        long,
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        default_value_t = true,
-        action = clap::ArgAction::Set
-    )]
+    #[arg(long, go_bool(), default_value_t = true)]
     pub(crate) fail_on_missing: bool,
     /// Parse the rendered YAML, and write it anew
-    #[arg(
-        long,
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        default_value_t = false,
-        action = clap::ArgAction::Set
-    )]
+    #[arg(long, go_bool(), default_value_t = false)]
     pub(crate) format_yaml: bool,
 }
 
@@ -89,24 +76,10 @@ pub struct DumpFlags {
     #[arg(short, long, default_value = "yaml", value_parser = ["yaml", "json"])]
     pub(crate) output: String,
     /// Include the machines
-    #[arg(
-        long,
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        default_value_t = true,
-        action = clap::ArgAction::Set
-    )]
+    #[arg(long, go_bool(), default_value_t = true)]
     pub(crate) cloud_resources: bool,
     /// Include Nodes and Pods
-    #[arg(
-        long,
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        default_value_t = false,
-        action = clap::ArgAction::Set
-    )]
+    #[arg(long, go_bool(), default_value_t = false)]
     pub(crate) k8s_resources: bool,
     /// The directory for machines' logs, with cloud local
     #[arg(long)]
@@ -114,11 +87,14 @@ pub struct DumpFlags {
     /// The most machines whose logs are written
     #[arg(long, default_value_t = 500)]
     pub(crate) max_nodes: usize,
-    #[arg(long, hide = true)]
-    pub(crate) node_dump_timeout: Option<api_config::GoDuration>,
-    #[arg(long, hide = true)]
+    /// The time limit for the logs of one machine
+    #[arg(long, default_value = "1m")]
+    pub(crate) node_dump_timeout: api_config::GoDuration,
+    /// Is rejected: kops reads the logs of machines of cloud local without SSH
+    #[arg(long)]
     pub(crate) private_key: Option<String>,
-    #[arg(long, hide = true)]
+    /// Is rejected: kops reads the logs of machines of cloud local without SSH
+    #[arg(long)]
     pub(crate) ssh_user: Option<String>,
 }
 
@@ -200,10 +176,10 @@ pub struct SelectorFlags {
     #[arg(long)]
     pub(crate) network_interfaces_max: Option<u64>,
     /// Only burstable types, or none
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, go_bool())]
     pub(crate) burst_support: Option<bool>,
     /// Only types with enhanced networking, or none
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, go_bool())]
     pub(crate) ena_support: Option<bool>,
     /// The strategy of placement groups: cluster, partition or spread
     #[arg(long, default_value = "", value_parser = ["", "cluster", "partition", "spread"])]
@@ -212,18 +188,13 @@ pub struct SelectorFlags {
     #[arg(long)]
     pub(crate) ig_count: Option<u32>,
     /// Add the tags that cluster-autoscaler discovers
-    #[arg(
-        long,
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        default_value_t = true,
-        action = clap::ArgAction::Set
-    )]
+    #[arg(long, go_bool(), default_value_t = true)]
     pub(crate) cluster_autoscaler: bool,
-    #[arg(long, hide = true)]
+    /// Select from current types for general use, by default with 4 virtual CPUs and 2 GiB of memory for each
+    #[arg(long)]
     pub(crate) flexible: bool,
-    #[arg(long, hide = true)]
+    /// Select types with similar resources as this type
+    #[arg(long)]
     pub(crate) base_instance_type: Option<String>,
     /// The ratio of virtual CPUs to memory in GiB, such as 1:2
     #[arg(long)]

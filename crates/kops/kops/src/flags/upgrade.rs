@@ -2,6 +2,8 @@
 
 use clap::Subcommand;
 
+use super::connection::Connection;
+
 /// The subcommands of `upgrade`.
 #[derive(Debug, Subcommand)]
 pub enum UpgradeCommand {
@@ -43,4 +45,6 @@ pub struct ReconcileCluster {
     /// Allow an older kOps than the one of the last update
     #[arg(long)]
     pub(crate) allow_kops_downgrade: bool,
+    #[command(flatten)]
+    pub(crate) api: Connection,
 }

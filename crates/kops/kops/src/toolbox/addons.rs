@@ -2,12 +2,12 @@
 
 use api_meta::Tree as _;
 use client::{Client, Resource};
-use kops_local::{check_cloud, list_objects, open_client};
+use kops_local::{COMMAND_PERIOD, check_cloud, list_objects};
 use kops_node::channels::{self, AddonUpdate};
 use kops_store::Registry;
 use serde_json::Value;
 
-use crate::{environment::CommandEnvironment, error::Error, get, table};
+use crate::{environment::CommandEnvironment, error::Error, flags::Connection, get, table};
 
 /// The prefix of a namespace's annotations that record the applied add-ons.
 const PREFIX: &str = "addons.k8s.io/";
@@ -19,7 +19,7 @@ fn connect(
 ) -> Result<Client, Error> {
     let cluster = get::find_cluster(registry, name)?;
     check_cloud(&cluster)?;
-    Ok(open_client(registry, &cluster, context.now)?)
+    Connection::default().open(registry, &cluster, None, COMMAND_PERIOD, context)
 }
 
 /// Lists the applied add-ons.

@@ -3,6 +3,7 @@
 use std::{
     io::{Read as _, Seek as _, SeekFrom},
     path::Path,
+    time::Duration,
 };
 
 use api_meta::Tree as _;
@@ -11,11 +12,17 @@ use instances::Fleet;
 use kops_api::{Object, VersionName};
 use kops_aws::query_resources;
 use kops_core::{CloudName, Cluster as _, direct::Scope};
-use kops_local::{check_cloud, fleet, list_objects, open_client};
+use kops_local::{COMMAND_PERIOD, check_cloud, fleet, list_objects};
 use kops_store::Registry;
 use serde_json::{Map, Value, json};
+use tokio::time::Instant;
 
-use crate::{environment::CommandEnvironment, error::Error, flags::DumpFlags, get};
+use crate::{
+    environment::CommandEnvironment,
+    error::Error,
+    flags::{Connection, DumpFlags},
+    get,
+};
 
 /// The copied end of a log, in bytes, and the most logs of a machine.
 const LONGEST_LOG: u64 = 16 << 20;
@@ -43,32 +50,37 @@ pub(crate) async fn run(
         dump.insert("instances".to_owned(), instances.into());
     }
     if flags.k8s_resources {
-        let client = open_client(registry, &cluster, context.now)?;
+        let connection = Connection::default();
+        let client = connection.open(registry, &cluster, None, COMMAND_PERIOD, context)?;
         for (key, resource) in [("nodes", &Resource::NODES), ("pods", &Resource::PODS)] {
             let objects = list_objects(&client, resource, "").await?;
             dump.insert(key.to_owned(), objects.into());
         }
     }
+    let mut late = Vec::new();
     if let Some(directory) = &flags.dir {
-        copy_logs(&fleet(registry, name), Path::new(directory), flags.max_nodes)?;
+        let limits =
+            LogLimits { machines: flags.max_nodes, time: flags.node_dump_timeout.to_std() };
+        late = copy_logs(&fleet(registry, name), Path::new(directory), limits)?;
     }
     let dump = Value::Object(dump);
     match flags.output.as_str() {
         "json" => writeln!(context.out, "{dump:#}")?,
         _ => write!(context.out, "{}", kops_api::yaml::to_string(&dump))?,
     }
-    Ok(())
+    if late.is_empty() {
+        return Ok(());
+    }
+    Err(Error::LateLogs { machines: late.join(", ") })
 }
 
 /// Rejects flags without effect: machines are not reached by SSH.
 fn check_flags(flags: &DumpFlags, cluster: &Object) -> Result<(), Error> {
-    let ssh = [
-        ("--private-key", flags.private_key.is_some()),
-        ("--ssh-user", flags.ssh_user.is_some()),
-        ("--node-dump-timeout", flags.node_dump_timeout.is_some()),
-    ];
+    let ssh =
+        [("--private-key", flags.private_key.is_some()), ("--ssh-user", flags.ssh_user.is_some())];
     if let Some((flag, _)) = ssh.into_iter().find(|(_, given)| *given) {
-        let problem = "is for machines that are reached by SSH, which kops does not do";
+        let problem =
+            "is for machines that are reached by SSH; kops reads logs of cloud local without it";
         return Err(Error::Flag { flag, problem });
     }
     if flags.dir.is_some() || flags.k8s_resources {
@@ -122,10 +134,20 @@ async fn aws_instances(
     Ok(instances)
 }
 
-/// Copies the logs of at most `limit` machines into a directory for each.
-fn copy_logs(fleet: &Fleet, to: &Path, limit: usize) -> Result<(), Error> {
+/// The limits of copied logs.
+#[derive(Clone, Copy)]
+struct LogLimits {
+    machines: usize,
+    /// The time for the logs of one machine.
+    time: Duration,
+}
+
+/// Copies the logs of machines into a directory for each. Returns the machines whose logs took too long.
+fn copy_logs(fleet: &Fleet, to: &Path, limits: LogLimits) -> Result<Vec<String>, Error> {
     let spec = fleet.spec()?.unwrap_or_default();
-    for name in spec.groups.iter().flat_map(instances::Group::names).take(limit) {
+    let mut late = Vec::new();
+    for name in spec.groups.iter().flat_map(instances::Group::names).take(limits.machines) {
+        let until = Instant::now() + limits.time;
         let disk = fleet.disk(&name);
         let directory = to.join(&name);
         let shown = directory.display().to_string();
@@ -137,13 +159,17 @@ fn copy_logs(fleet: &Fleet, to: &Path, limit: usize) -> Result<(), Error> {
         logs.retain(|log| log.ends_with(".log"));
         logs.sort();
         for log in logs.iter().take(MOST_LOGS) {
+            if Instant::now() >= until {
+                late.push(name.clone());
+                break;
+            }
             copy_log(&disk, &Path::new("var/log").join(log), &directory.join(log))?;
         }
         if let Some(root) = disk.parent() {
             copy_log(root, Path::new("machine.log"), &directory.join("machine.log"))?;
         }
     }
-    Ok(())
+    Ok(late)
 }
 
 /// Copies the end of a log. The machine owns its disk, so links that lead out of it are not followed.
@@ -185,12 +211,18 @@ mod tests {
         let large = fs::File::create(logs.join("large.log")).unwrap();
         large.set_len(LONGEST_LOG + 5).unwrap();
         let to = dir.path().join("dump");
-        copy_logs(&fleet, &to, 1).unwrap_or_else(|e| panic!("{e}"));
+        let limits = LogLimits { machines: 1, time: Duration::from_secs(60) };
+        let late = copy_logs(&fleet, &to, limits).unwrap_or_else(|e| panic!("{e}"));
+        assert!(late.is_empty(), "{late:?}");
         let mut names: Vec<_> =
             fs::read_dir(to.join("a-1")).unwrap().map(|e| e.unwrap().file_name()).collect();
         names.sort();
         assert_eq!(names, ["kubelet.log", "large.log"]);
         assert_eq!(fs::metadata(to.join("a-1/large.log")).unwrap().len(), LONGEST_LOG);
         assert!(!to.join("a-2").exists(), "more machines than --max-nodes");
+        let (to, limits) = (dir.path().join("late"), LogLimits { time: Duration::ZERO, ..limits });
+        let late = copy_logs(&fleet, &to, limits).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(late, ["a-1"]);
+        assert_eq!(fs::read_dir(to.join("a-1")).unwrap().count(), 0);
     }
 }

@@ -4,10 +4,14 @@ use api_meta::Tree as _;
 use kops_api::{Object, VersionName};
 use kops_core::{
     CloudName, Cluster as _,
-    selector::{Bounds, Filters, GroupOptions, create_selected, parse_memory, parse_ratio, select},
+    selector::{
+        Bounds, FLEXIBLE_TYPES, Filters, GroupOptions, create_selected, parse_memory, parse_ratio,
+        select,
+    },
 };
 use kops_store::{Registry, read_channel};
 use regex::Regex;
+use serde_json::Value;
 
 use crate::{
     change, environment::CommandEnvironment, error::Error, flags::SelectorFlags, get,
@@ -50,22 +54,19 @@ pub(crate) fn run(
 }
 
 fn create_groups(flags: &SelectorFlags, cluster: &Object) -> Result<Vec<Object>, Error> {
-    for (flag, given) in [
-        ("--flexible", flags.flexible),
-        ("--base-instance-type", flags.base_instance_type.is_some()),
-    ] {
-        if given {
-            let problem = "is not supported: give --vcpus and --memory";
-            return Err(Error::Flag { flag, problem });
-        }
-    }
     let Some(table) = &flags.machine_types else {
         let problem = "is required: save the output of aws ec2 describe-instance-types";
         return Err(Error::Flag { flag: "--machine-types", problem });
     };
-    let tree = serde_json::from_str(&read_text(table)?)
+    let tree: Value = serde_json::from_str(&read_text(table)?)
         .map_err(|e| kops_api::Error::Yaml { what: table.clone(), cause: e.to_string() })?;
     let mut filters = filters(flags)?;
+    if let Some(base) = &flags.base_instance_type {
+        filters.resemble(&tree, base)?;
+    }
+    if flags.flexible {
+        filters.set_flexible_defaults();
+    }
     let count = flags.ig_count.unwrap_or(1);
     if count == 0 || count > MOST_GROUPS {
         return Err(Error::Flag { flag: "--ig-count", problem: "is not between 1 and 16" });
@@ -83,8 +84,9 @@ fn create_groups(flags: &SelectorFlags, cluster: &Object) -> Result<Vec<Object>,
         autoscaler: flags.cluster_autoscaler,
     };
     let channel = read_channel(cluster.spec.text("channel"), false)?;
-    let (allow, deny) =
-        (pattern("--allow-list", &flags.allow_list)?, pattern("--deny-list", &flags.deny_list)?);
+    let allowed = flags.allow_list.as_deref().or(flags.flexible.then_some(FLEXIBLE_TYPES));
+    let allow = pattern("--allow-list", allowed)?;
+    let deny = pattern("--deny-list", flags.deny_list.as_deref())?;
     let mut groups = Vec::new();
     for number in 1..=count {
         let mut types = select(&tree, &filters)?;
@@ -136,10 +138,12 @@ fn filters(flags: &SelectorFlags) -> Result<Filters, Error> {
         burstable: flags.burst_support,
         ena: flags.ena_support,
         placement: flags.placement_group_strategy.clone(),
+        bare_metal: None,
+        fpga: None,
     })
 }
 
-fn pattern(flag: &'static str, text: &Option<String>) -> Result<Option<Regex>, Error> {
-    let parsed = text.as_deref().map(Regex::new).transpose();
+fn pattern(flag: &'static str, text: Option<&str>) -> Result<Option<Regex>, Error> {
+    let parsed = text.map(Regex::new).transpose();
     parsed.map_err(|cause| Error::Pattern { flag, cause })
 }

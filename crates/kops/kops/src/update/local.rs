@@ -4,13 +4,13 @@
 use std::path::Path;
 
 use instances::{Fleet, FleetSpec, Group, untrusted};
-use kops_api::Object;
-use kops_core::NodeInputs;
+use kops_api::{Object, Spec as _};
+use kops_core::{NodeInputs, direct::Selection};
 use kops_local::{
     api_addresses, apply_fleet, build_model, check_cloud, check_members, check_support, fleet,
     fleet_spec, machine_program, set_user_data, write_balancer_files, write_settings,
 };
-use kops_node::{check_programs, nodeup::APPLIED_CONFIG};
+use kops_node::{check_programs, file_hash, nodeup::APPLIED_CONFIG};
 use kops_store::{
     Change, ClusterObjects, IDENTITY_CA, Keyset, Registry, StoredObject, file_changes, key_changes,
 };
@@ -21,14 +21,13 @@ use crate::{
     environment::CommandEnvironment,
     error::Error,
     flags::UpdateCluster,
+    group_selection::select_update,
     kubeconfig,
-    plan::{PlanSummary, ResourceChange, hash_state, print_outdated},
+    kubelet_skew::{LARGEST_CONFIG, describe_limit, local_limit},
+    plan::{PlanSummary, ResourceChange, hash_state, print_outdated, print_warnings},
     secret,
     update::shrink::Shrink,
 };
-
-/// The largest node configuration that is read from a machine's disk, in bytes.
-const LARGEST_CONFIG: u64 = 4 << 20;
 
 /// A plan for the store and for the fleet.
 struct Plan {
@@ -38,10 +37,12 @@ struct Plan {
     spec: FleetSpec,
     /// The wanted state together with the machines that have not ended yet.
     interim: FleetSpec,
-    /// The hash of the state that the plan was made from.
+    /// The hash of the state that the plan was made from; empty unless the plan is in a file.
     state: String,
     /// The machines that keep their old configuration until a rolling update: names and differences.
     outdated: Vec<(String, String)>,
+    /// The notes about what the plan leaves out.
+    warnings: Vec<String>,
 }
 
 impl Plan {
@@ -52,6 +53,7 @@ impl Plan {
             changes: &self.changes,
             outdated: &self.outdated,
             state: &self.state,
+            warnings: &self.warnings,
         }
     }
 }
@@ -63,7 +65,7 @@ pub(super) async fn plan_and_apply(
     cluster: &Object,
     context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
-    let plan = plan(registry, cluster, context)?;
+    let plan = plan(registry, command, cluster, context)?;
     if let Some(path) = &command.plan_out {
         plan.summary().write(path, cluster.name())?;
     }
@@ -80,11 +82,13 @@ pub(super) async fn plan_and_apply(
 
 fn plan(
     registry: &Registry,
+    command: &UpdateCluster,
     user: &Object,
     context: &CommandEnvironment<'_>,
 ) -> Result<Plan, Error> {
     let name = user.name();
     check_cloud(user)?;
+    let selection = select_update(registry, command, user)?;
     let user_groups = registry.groups(name)?;
     if user_groups.is_empty() {
         return Err(kops_store::Error::object(
@@ -115,20 +119,65 @@ fn plan(
     }
     let mut spec = fleet_spec(&fleet, old.as_ref(), &cluster, &groups, registry)?;
     let (url, hash) = machine_program()?;
-    let resources = format!("{hash} {old:?}");
+    let resources = || format!("{hash} {old:?}");
+    let wanted = cluster.spec.text("kubernetesVersion").to_owned();
+    let limit = if command.ignore_kubelet_version_skew {
+        None
+    } else {
+        local_limit(&fleet, old.as_ref(), &wanted)?
+    };
+    let warnings = limit.iter().map(|limit| describe_limit(limit, &wanted)).collect();
     let inputs = NodeInputs {
         api_addresses: api_addresses(&spec),
-        hashes: [(url, hash)].into(),
+        hashes: [(url, hash.clone())].into(),
+        kubelet: limit,
+        encryption_hash: secret::encryption_hash(registry, user)?,
         ..NodeInputs::default()
     };
     let built = build_model(&cluster, groups, &keysets, inputs)?;
     set_user_data(&mut spec, &built.user_data);
+    if selection.groups.is_some() {
+        keep_other_groups(&mut spec, old.as_ref(), &fleet, &selection, &hash)?;
+    }
     let outdated = outdated(&fleet, &spec, &built.objects)?;
     changes.extend(file_changes(&ClusterObjects::list(registry, name)?, built.objects)?);
-    let state = hash_state(user, &user_groups, &resources, &changes);
+    changes.retain(|change| !selection.excludes_object(&change.name));
+    let state = if command.uses_plan_file() {
+        hash_state(user, &user_groups, &resources(), &changes)
+    } else {
+        String::new()
+    };
     let groups = group_changes(old.as_ref(), &spec);
     let interim = old.map_or_else(|| spec.clone(), |old| spec.with_machines_of(&old));
-    Ok(Plan { changes, groups, spec, interim, state, outdated })
+    Ok(Plan { changes, groups, spec, interim, state, outdated, warnings })
+}
+
+/// Keeps the groups that the flags do not select as they are. Their machines read the configuration that is stored for
+/// their group, which stays too.
+fn keep_other_groups(
+    spec: &mut FleetSpec,
+    old: Option<&FleetSpec>,
+    fleet: &Fleet,
+    selection: &Selection,
+    program: &str,
+) -> Result<(), Error> {
+    let Some(old) = old else { return Err(Error::NoMachines) };
+    let is_kept = |group: &&Group| !selection.has_group(&group.name);
+    let kept: Vec<&Group> = old.groups.iter().filter(is_kept).collect();
+    // A machine that is made again rejects a program with another hash than in its configuration.
+    if !kept.is_empty() && file_hash(&fleet.binary())? != program {
+        return Err(Error::ProgramChanged);
+    }
+    spec.groups.retain(|group| selection.has_group(&group.name));
+    for group in kept {
+        for name in group.names() {
+            if let Some(address) = old.addresses.get(&name) {
+                spec.addresses.insert(name, *address);
+            }
+        }
+        spec.groups.push(group.clone());
+    }
+    Ok(spec.assign(&[])?)
 }
 
 /// Returns the machines that differ from the new configuration of their group, with the differences.
@@ -237,13 +286,14 @@ async fn execute(
     if command.create_kube_config != Some(false) {
         let lifetime =
             command.admin.map_or_else(kubeconfig::default_lifetime, api_config::GoDuration::to_std);
-        kubeconfig::write(registry, name, None, lifetime, context)?;
+        kubeconfig::write_updated(registry, cluster, command, Some(lifetime), context)?;
     }
     let shrink = Shrink::new(&fleet, plan.interim.clone(), &plan.spec);
-    shrink.run(registry, cluster, context).await?;
+    shrink.run(registry, cluster, &command.api, context).await?;
     let changed = plan.changes.len() + plan.groups.len();
     writeln!(context.out, "\n{changed} resources were changed.")?;
     print_outdated(&plan.outdated, context.out)?;
+    print_warnings(&plan.warnings, context.out)?;
     if plan.groups.iter().any(|group| group.verb == "create") {
         writeln!(context.out, "\nCluster is starting.  It should be ready in a few minutes.\n")?;
     }
@@ -260,4 +310,79 @@ fn publish_identity(registry: &Registry, cluster: &str, fleet: &Fleet) -> Result
         None => Precondition::Absent,
     };
     Ok(registry.write_object(&name, pem.as_bytes(), &since, Secrecy::Open)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, fs};
+
+    use super::*;
+
+    fn group(name: &str, numbers: &[u32], user_data: &str) -> Group {
+        Group {
+            name: name.to_owned(),
+            numbers: numbers.iter().copied().collect(),
+            user_data: user_data.to_owned(),
+            ..Group::default()
+        }
+    }
+
+    fn spec(groups: &[Group]) -> FleetSpec {
+        let mut spec = FleetSpec {
+            cluster: "a.local".to_owned(),
+            link: "172.29.7.0/24".to_owned(),
+            groups: groups.to_vec(),
+            ..FleetSpec::default()
+        };
+        spec.assign(&[]).unwrap();
+        spec
+    }
+
+    #[test]
+    fn keeps_machines_of_unselected_groups_as_they_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let fleet = Fleet::at(dir.path());
+        fs::create_dir_all(fleet.programs()).unwrap();
+        fs::write(fleet.binary(), "program").unwrap();
+        let program = file_hash(&fleet.binary()).unwrap();
+        let old = spec(&[
+            group("cp", &[1], "old"),
+            group("gone", &[1], "old"),
+            group("nodes", &[1, 2], "old"),
+        ]);
+        let groups = [
+            group("added", &[1, 2], "new"),
+            group("cp", &[1], "new"),
+            group("nodes", &[1, 2, 3], "new"),
+        ];
+        let mut new = FleetSpec { groups: groups.to_vec(), ..old.clone() };
+        let mut all = new.with_machines_of(&old);
+        all.assign(&[]).unwrap();
+        new.addresses = all.addresses;
+        new.assign(&[]).unwrap();
+        let select = |names: &[&str]| Selection {
+            groups: Some(names.iter().map(|name| (*name).to_owned()).collect()),
+            ..Selection::default()
+        };
+        let mut kept = new.clone();
+        keep_other_groups(&mut kept, Some(&old), &fleet, &select(&["cp"]), &program).unwrap();
+        let found = |name: &str| kept.groups.iter().find(|group| group.name == name);
+        assert_eq!(found("cp"), Some(&new.groups[1]));
+        for same in ["nodes", "gone"] {
+            let before = old.groups.iter().find(|group| group.name == same);
+            assert_eq!(found(same), before, "{same}");
+        }
+        assert_eq!(found("added"), None);
+        for name in old.names() {
+            assert_eq!(kept.addresses.get(&name), old.addresses.get(&name), "{name}");
+        }
+        let addresses: BTreeSet<_> = kept.addresses.values().collect();
+        assert_eq!(addresses.len(), kept.names().count());
+        // Nothing is kept if there is nothing, and no machine may be left with another program.
+        let select = select(&["cp"]);
+        let error = keep_other_groups(&mut new.clone(), None, &fleet, &select, &program);
+        assert!(matches!(error, Err(Error::NoMachines)));
+        let error = keep_other_groups(&mut new.clone(), Some(&old), &fleet, &select, "other");
+        assert!(matches!(error, Err(Error::ProgramChanged)));
+    }
 }

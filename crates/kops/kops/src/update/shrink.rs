@@ -7,11 +7,11 @@ use std::{cell::RefCell, io::Write, time::Duration};
 use client::Client;
 use instances::{Fleet, FleetSpec};
 use kops_api::Object;
-use kops_local::{ClusterState, open_client};
+use kops_local::{COMMAND_PERIOD, ClusterState};
 use kops_store::Registry;
 use tokio::time::{Instant, sleep};
 
-use crate::{drain, environment::CommandEnvironment, error::Error};
+use crate::{drain, environment::CommandEnvironment, error::Error, flags::Connection};
 
 const POLL: Duration = Duration::from_millis(200);
 /// The time limit for draining one Node, which is upstream's of a rolling update.
@@ -46,12 +46,13 @@ impl<'a> Shrink<'a> {
         self,
         registry: &Registry,
         cluster: &Object,
+        connection: &Connection,
         context: &mut CommandEnvironment<'_>,
     ) -> Result<(), Error> {
         if self.ending.is_empty() {
             return Ok(());
         }
-        let client = open_client(registry, cluster, context.now).map_err(self.unreachable())?;
+        let client = connection.open(registry, cluster, None, COMMAND_PERIOD, context)?;
         self.end(&client, context.out).await
     }
 

@@ -146,21 +146,78 @@ fn rejects_secrets_and_keys_that_local_machines_ignore() {
     let place = TestStore::with_cluster("local");
     let kops = |args: &[&str]| place.kops(&[args, &["--name", "demo.local"]].concat());
     let before = place.objects();
-    let file = place.file("{}");
-    for kind in ["dockerconfig", "encryptionconfig", "ciliumpassword"] {
+    for (kind, content, reason) in [
+        ("ciliumpassword", "a: b\n", "secret \"ciliumpassword\": machines of cloud local"),
+        ("dockerconfig", r#"{"credsStore": "x"}"#, "run no credential helpers"),
+        ("dockerconfig", r#"{"auths": {"a": {"auth": "x"}}}"#, "has no user and password for a"),
+        ("encryptionconfig", "a: b\n", "is not an EncryptionConfiguration"),
+        (
+            "encryptionconfig",
+            "kind: EncryptionConfiguration\n",
+            "is not an EncryptionConfiguration",
+        ),
+        (
+            "encryptionconfig",
+            "kind: EncryptionConfiguration\nresources: [{resources: [secrets]}]\n",
+            "is not an EncryptionConfiguration",
+        ),
+    ] {
+        let file = place.file(content);
         let error = kops(&["create", "secret", kind, "-f", &file]).unwrap_err();
-        assert!(error.contains(&format!("secret {kind:?}: machines of cloud local")), "{error}");
+        assert!(error.contains(reason), "{content}: {error}");
     }
     let file = place.file(KEY);
     let error = kops(&["create", "sshpublickey", "-i", &file]).unwrap_err();
     assert!(error.contains("run no SSH server"), "{error}");
     assert_eq!(place.objects(), before);
     // Another kOps may have stored it.
-    place.put("demo.local/secrets/dockerconfig", r#"{"Data":"e30="}"#);
+    place.put("demo.local/secrets/ciliumpassword", r#"{"Data":"e30="}"#);
     let error = kops(&["update", "cluster"]).unwrap_err();
-    assert!(error.contains("secret \"dockerconfig\": machines of cloud local"), "{error}");
-    kops(&["delete", "secret", "dockerconfig"]).unwrap();
+    assert!(error.contains("secret \"ciliumpassword\": machines of cloud local"), "{error}");
+    kops(&["delete", "secret", "ciliumpassword"]).unwrap();
     assert_eq!(place.objects(), before);
+}
+
+#[test]
+fn encrypts_stored_data_of_cloud_local_and_keeps_it_readable() {
+    let place = TestStore::with_cluster("local");
+    let kops = |args: &[&str]| place.kops(&[args, &["--name", "demo.local"]].concat());
+    let file = place.file(r#"{"auths": {"registry.example": {"auth": "bWU6c2VjcmV0"}}}"#);
+    kops(&["create", "secret", "dockerconfig", "-f", &file]).unwrap();
+    kops(&["update", "cluster"]).unwrap();
+    place.kops(&["edit", "cluster", "demo.local", "--set", "spec.encryptionConfig=true"]).unwrap();
+    let error = kops(&["update", "cluster"]).unwrap_err();
+    assert!(error.contains("needs the secret \"encryptionconfig\""), "{error}");
+    let config = |provider: &str| {
+        format!(
+            "kind: EncryptionConfiguration\napiVersion: apiserver.config.k8s.io/v1\nresources:\n- resources: [secrets]\n  \
+             providers: [{provider}]\n"
+        )
+    };
+    let create = |provider: &str| {
+        let file = place.file(&config(provider));
+        kops(&["create", "secret", "encryptionconfig", "--force", "-f", &file]).unwrap();
+    };
+    let plan = || {
+        let path = place.path("plan.json");
+        kops(&["update", "cluster", "--plan-out", &path]).unwrap();
+        fs::read_to_string(&path).unwrap()
+    };
+    create("{aescbc: {keys: []}}, {identity: {}}");
+    let shown = plan();
+    assert!(shown.contains("InstanceGroup") && !shown.contains("aescbc"), "{shown}");
+    // After an update with encryption, it ends only once nothing new is encrypted.
+    place.put(
+        "demo.local/cluster-completed.spec",
+        &crate::stored::CLUSTER.replace("  iam: {}\n", "  iam: {}\n  encryptionConfig: true\n"),
+    );
+    place.kops(&["edit", "cluster", "demo.local", "--set", "spec.encryptionConfig=false"]).unwrap();
+    let error = kops(&["update", "cluster"]).unwrap_err();
+    assert!(error.contains("cannot end yet"), "{error}");
+    create("{identity: {}}, {aescbc: {keys: []}}");
+    kops(&["update", "cluster"]).unwrap();
+    kops(&["delete", "secret", "encryptionconfig"]).unwrap();
+    assert!(kops(&["update", "cluster"]).unwrap_err().contains("cannot end yet"));
 }
 
 #[test]

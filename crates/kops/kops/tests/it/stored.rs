@@ -342,6 +342,57 @@ fn rejects_flags_that_have_no_effect() {
 }
 
 #[test]
+fn adds_control_planes_with_their_members_to_a_cluster_without_machines() {
+    let place = TestStore::with_cluster("local");
+    let group = |name: &str| GROUP.replace("name: cp", &format!("name: {name}"));
+    let both = format!("{}---\n{}", group("cp-b"), group("cp-c"));
+    let members = "{name: a, instanceGroup: cp}, {name: b, instanceGroup: cp-b}, {name: c, instanceGroup: cp-c}";
+    let cluster = CLUSTER.replace("{name: a, instanceGroup: cp}", members);
+    // A member without its group would never start.
+    place.kops(&["replace", "-f", &place.file(&cluster)]).unwrap();
+    let error = place.kops(&["update", "cluster", "demo.local"]).unwrap_err();
+    assert!(error.contains("\"cp-b\" is not one of control planes; store that group"), "{error}");
+    let file = place.file(&format!("{cluster}---\n{both}"));
+    place.kops(&["replace", "--force", "-f", &file]).unwrap();
+    let shown = place.kops(&["update", "cluster", "demo.local"]).unwrap();
+    for name in ["cp", "cp-b", "cp-c"] {
+        assert!(shown.contains(&format!("InstanceGroup/{name}\n")), "{shown}");
+    }
+}
+
+#[test]
+fn rejects_flags_of_updates_without_effect() {
+    let place = TestStore::with_cluster("local");
+    let config = place.path("kubeconfig");
+    for (flags, reason) in [
+        (&["--phase", "network"][..], "--phase is for clouds whose network and roles kops makes"),
+        (&["--phase", "stage"], "invalid value 'stage'"),
+        (&["--lifecycle-overrides", "VPC=Ignore"], "--lifecycle-overrides is for clouds"),
+        (&["--instance-group", "none"], "InstanceGroup \"none\" not found"),
+        (&["--instance-group", "cp"], "has no machines yet"),
+        (&["--instance-group-roles", "king"], "invalid instance group role \"king\""),
+        (&["--user", "nobody"], "could not find user \"nobody\""),
+        (&["--user", "nobody", "--admin"], "cannot use both --admin and --user"),
+        (&["--internal", "--create-kube-config=false"], "--internal needs --create-kube-config"),
+        (&["--api-server", "http://192.0.2.1"], "--api-server is not a URL"),
+        (&["--use-kubeconfig"], "kubeconfig"),
+        (&["--target=terraform", "--instance-group", "cp"], "are for --target=direct"),
+        (&["--target=terraform", "--prune"], "--prune is for --target=direct"),
+        (&["--target=terraform", "--internal"], "are for --target=direct"),
+    ] {
+        let all = [&["update", "cluster", "demo.local"][..], flags].concat();
+        let error = place.kops_with(&all, &[("KUBECONFIG", &config)]).expect_err(reason);
+        assert!(error.contains(reason), "{flags:?}: {error}");
+        assert!(!place.has("demo.local/pki"), "{flags:?} has stored keys");
+    }
+    for flags in [&["--phase", "cluster"][..], &["--ignore-kubelet-version-skew"], &["--prune"]] {
+        let all = [&["update", "cluster", "demo.local"][..], flags].concat();
+        let shown = place.kops(&all).unwrap();
+        assert!(shown.contains("Must specify --yes"), "{shown}");
+    }
+}
+
+#[test]
 fn refuses_plans_of_another_state() {
     let place = TestStore::new();
     place.kops(&["create", "-f", &place.file(&format!("{CLUSTER}---\n{GROUP}"))]).unwrap();

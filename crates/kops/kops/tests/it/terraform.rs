@@ -155,7 +155,7 @@ fn rejects_missing_facts_before_storing_anything() {
     assert!(!demo.place.has("demo.example.com/pki") && !demo.dir.path().join("out").exists());
     for (flags, reason) in [
         (["--out", "x"], "--out is for --target=terraform"),
-        (["--phase", "network"], "unexpected argument '--phase'"),
+        (["--phase", "assets"], "invalid value 'assets'"),
     ] {
         let arguments =
             [["update", "cluster"], ["demo.example.com", flags[0]], [flags[1], "--yes"]];

@@ -126,6 +126,7 @@ fn dumps_specs_and_machines() {
         (&["-o", "table"][..], "invalid value"),
         (&["--private-key", "k"], "--private-key is for machines that are reached by SSH"),
         (&["--ssh-user", "u"], "--ssh-user is for"),
+        (&["--node-dump-timeout", "soon"], "invalid value 'soon'"),
         (&["--k8s-resources"], "cluster \"demo.local\""),
     ] {
         let error = dump(flags).expect_err(reason);
@@ -135,30 +136,51 @@ fn dumps_specs_and_machines() {
     assert!(error.contains("leads out of the store"), "{error}");
 }
 
+impl Demo {
+    /// Returns a store with a cluster on AWS, and a table of machine types.
+    fn for_selection() -> Self {
+        let demo = Self::new();
+        let channel = demo.write("channel", "spec:\n  images:\n  - {name: img, providerID: aws}\n");
+        let cluster = AWS.replace("spec:\n", &format!("spec:\n  channel: {channel}\n"));
+        demo.place.kops(&["create", "-f", &demo.place.file(&cluster)]).unwrap();
+        let one = |name: &str, memory: u32| {
+            serde_json::json!({"InstanceType": name, "VCpuInfo": {"DefaultVCpus": 2}, "MemoryInfo": {"SizeInMiB": memory},
+                "ProcessorInfo": {"SupportedArchitectures": ["x86_64"]}, "SupportedUsageClasses": ["on-demand", "spot"]})
+        };
+        let table = serde_json::json!({"InstanceTypes": [one("m5.large", 8192), one("c5.large", 4096), one("m4.large", 8192)]});
+        demo.write("types.json", &table.to_string());
+        demo
+    }
+
+    /// Runs `toolbox instance-selector` for a cluster.
+    fn select(&self, cluster: &str, flags: &[&str]) -> Result<String, String> {
+        let types = self.dir.path().join("types.json").display().to_string();
+        let usual =
+            ["--name", cluster, "toolbox", "instance-selector", "mine", "--machine-types", &types];
+        self.place.kops(&[&usual[..], flags].concat())
+    }
+}
+
+#[test]
+fn selects_flexible_and_similar_machine_types() {
+    let demo = Demo::for_selection();
+    for (flags, machine) in [
+        (&["--flexible", "--vcpus", "2"][..], "c5.large"),
+        (&["--flexible", "--memory", "8gb"], "m4.large"),
+        (&["--base-instance-type", "m5.large"], "m4.large"),
+        (&["--base-instance-type", "c5.large"], "c5.large"),
+    ] {
+        let all = [flags, &["--dry-run", "-o", "json"]].concat();
+        let shown = demo.select("demo.example.com", &all).unwrap();
+        let group: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        assert_eq!(group["spec"]["machineType"], machine, "{flags:?}");
+    }
+}
+
 #[test]
 fn selects_machine_types_into_groups() {
-    let demo = Demo::new();
-    let channel = demo.write("channel", "spec:\n  images:\n  - {name: img, providerID: aws}\n");
-    let cluster = AWS.replace("spec:\n", &format!("spec:\n  channel: {channel}\n"));
-    demo.place.kops(&["create", "-f", &demo.place.file(&cluster)]).unwrap();
-    let one = |name: &str, memory: u32| {
-        serde_json::json!({"InstanceType": name, "VCpuInfo": {"DefaultVCpus": 2}, "MemoryInfo": {"SizeInMiB": memory},
-            "ProcessorInfo": {"SupportedArchitectures": ["x86_64"]}, "SupportedUsageClasses": ["on-demand", "spot"]})
-    };
-    let table = serde_json::json!({"InstanceTypes": [one("m5.large", 8192), one("c5.large", 4096), one("m4.large", 8192)]});
-    let types = demo.write("types.json", &table.to_string());
-    let run = |flags: &[&str]| {
-        let usual = [
-            "--name",
-            "demo.example.com",
-            "toolbox",
-            "instance-selector",
-            "mine",
-            "--machine-types",
-            &types,
-        ];
-        demo.place.kops(&[&usual[..], flags].concat())
-    };
+    let demo = Demo::for_selection();
+    let run = |flags: &[&str]| demo.select("demo.example.com", flags);
     let shown = run(&[
         "--dry-run",
         "--vcpus",
@@ -186,8 +208,8 @@ fn selects_machine_types_into_groups() {
         (&["--subnets", "a,utility-a"], "cannot span public and private subnets"),
         (&["--allow-list", "("], "--allow-list: regex parse error"),
         (&["--allow-list", "((a{1000}){1000}){1000}"], "--allow-list"),
-        (&["--flexible"], "--flexible is not supported"),
-        (&["--base-instance-type", "m5.large"], "--base-instance-type is not supported"),
+        (&["--flexible"], "criteria specified was too narrow"),
+        (&["--base-instance-type", "x9.large"], "is not a machine type of --machine-types"),
         (&["--ig-count", "4000000000"], "--ig-count is not between"),
         (&["--machine-types", &bad], "cannot be used multiple times"),
     ] {
@@ -204,15 +226,7 @@ fn selects_machine_types_into_groups() {
     }
     let local = demo.place.file(CLUSTER);
     demo.place.kops(&["create", "-f", &local]).unwrap();
-    let error = demo.place.kops(&[
-        "--name",
-        "demo.local",
-        "toolbox",
-        "instance-selector",
-        "x",
-        "--machine-types",
-        &types,
-    ]);
+    let error = demo.select("demo.local", &[]);
     assert!(error.expect_err("local").contains("from non-aws cluster"));
 }
 

@@ -142,4 +142,15 @@ mod tests {
         assert!(encrypts(b"<S><Rule><ApplyServerSideEncryptionByDefault/></Rule></S>"));
         assert!(!encrypts(b"<S><Rule><BucketKeyEnabled/></Rule></S>"));
     }
+
+    #[test]
+    fn damaged_answers_are_rejected_or_parsed() {
+        let page: &[u8] = b"<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken>\
+            <Contents><Key>a/b%20c</Key><ETag>&quot;x&quot;</ETag><Size>5</Size></Contents>\
+            <CommonPrefixes><Prefix>a/</Prefix></CommonPrefixes><EncodingType>url</EncodingType></ListBucketResult>";
+        let error: &[u8] = b"<Error><Code>NoSuchKey</Code><Message>none</Message></Error>";
+        fuzz::fuzz(env!("CARGO_MANIFEST_DIR"), "s3-answers", &[page, error], |input| {
+            let _ = (error_of(input), Page::read(input).is_ok(), encrypts(input));
+        });
+    }
 }

@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use audit::{Format, Rotation};
 
-use api_config::GoDuration;
+use api_config::{GoDuration, GoFlag as _};
 
 use crate::config::{
     AuditLogOptions, AuditOptions, AuditWebhookOptions, Batch, Mode, Throttle, WebhookMode,
@@ -32,8 +32,7 @@ pub struct AuditFlags {
     #[arg(long, default_value_t = 100, allow_negative_numbers = true)]
     pub audit_log_maxsize: i64,
     /// Compress rotated files
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
-        action = clap::ArgAction::Set)]
+    #[arg(long, go_bool(), default_value = "false")]
     pub audit_log_compress: bool,
     /// blocking, blocking-strict or batch
     #[arg(long, default_value = "blocking")]
@@ -42,8 +41,7 @@ pub struct AuditFlags {
     #[arg(long, default_value_t = 10_000, allow_negative_numbers = true)]
     pub audit_log_batch_buffer_size: i64,
     /// Truncate large events
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
-        action = clap::ArgAction::Set)]
+    #[arg(long, go_bool(), default_value = "false")]
     pub audit_log_truncate_enabled: bool,
     /// The size in bytes above which an event loses its objects, if truncation is enabled
     #[arg(long, default_value_t = 100 << 10, allow_negative_numbers = true)]
@@ -75,8 +73,7 @@ pub struct AuditWebhookFlags {
     #[arg(long, default_value = "30s")]
     pub audit_webhook_batch_max_wait: GoDuration,
     /// Limit the rate of batches
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true",
-        action = clap::ArgAction::Set)]
+    #[arg(long, go_bool(), default_value = "true")]
     pub audit_webhook_batch_throttle_enable: bool,
     /// The average number of batches per second
     #[arg(long, default_value_t = 10.0, allow_negative_numbers = true)]
@@ -91,8 +88,7 @@ pub struct AuditWebhookFlags {
     #[arg(long)]
     pub audit_webhook_batch_initial_backoff: Option<GoDuration>,
     /// Truncate large events and batches
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
-        action = clap::ArgAction::Set)]
+    #[arg(long, go_bool(), default_value = "false")]
     pub audit_webhook_truncate_enabled: bool,
     /// The size in bytes above which an event loses its objects, if truncation is enabled
     #[arg(long, default_value_t = 100 << 10, allow_negative_numbers = true)]
