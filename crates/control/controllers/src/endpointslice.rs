@@ -101,7 +101,8 @@ impl Reconciler {
         let zone = |node: &str| {
             self.nodes.get(node)?.metadata.labels.get("topology.kubernetes.io/zone").cloned()
         };
-        let plan = plan::plan(&service, &pods, &slices, &zone);
+        let size = self.context.config.max_endpoints_per_slice;
+        let plan = plan::plan(&service, &pods, &slices, &zone, size);
         self.carry_out(key, &service, plan).await
     }
 

@@ -17,10 +17,10 @@ pub(crate) type ZoneOf<'a> = &'a dyn Fn(&str) -> Option<String>;
 /// The manager of the slices, in their label.
 pub(super) const MANAGER: &str = "endpointslice-controller.k8s.io";
 
-const MAX_ENDPOINTS: usize = 100;
-
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
+    /// The number of endpoints in a slice (`--max-endpoints-per-slice`).
+    max_endpoints: usize,
     pub(crate) create: Vec<Value>,
     pub(crate) update: Vec<(String, Value)>,
     pub(crate) delete: Vec<ObjectMeta>,
@@ -35,6 +35,7 @@ pub(crate) fn plan(
     pods: &[Arc<Pod>],
     slices: &[Arc<Slice>],
     zone: ZoneOf<'_>,
+    max_endpoints: usize,
 ) -> Plan {
     let families = families(service);
     let mut desired: BTreeMap<Group, Vec<Endpoint>> = BTreeMap::new();
@@ -49,7 +50,7 @@ pub(crate) fn plan(
             }
         }
     }
-    let mut plan = Plan::default();
+    let mut plan = Plan { max_endpoints, ..Plan::default() };
     let mut grouped: BTreeMap<Group, Vec<&Arc<Slice>>> = BTreeMap::new();
     for slice in slices {
         let mut ports = slice.ports.clone();
@@ -115,7 +116,7 @@ fn fill(
     retained
         .sort_by_key(|slice| (std::cmp::Reverse(changed(slice)), std::cmp::Reverse(slice.1.len())));
     for (_, endpoints) in &mut retained {
-        let room = MAX_ENDPOINTS - endpoints.len().min(MAX_ENDPOINTS);
+        let room = plan.max_endpoints.saturating_sub(endpoints.len());
         endpoints.extend(rest.drain(..room.min(rest.len())));
     }
     let mut total = 0;
@@ -131,7 +132,7 @@ fn fill(
         }
     }
     while !rest.is_empty() || total == 0 {
-        let some: Vec<_> = rest.drain(..rest.len().min(MAX_ENDPOINTS)).collect();
+        let some: Vec<_> = rest.drain(..rest.len().min(plan.max_endpoints)).collect();
         if some.is_empty() && !last(group) {
             break;
         }

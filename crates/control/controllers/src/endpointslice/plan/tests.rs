@@ -55,10 +55,10 @@ fn addresses(slices: &[Arc<Slice>]) -> BTreeSet<String> {
 }
 
 fn settle(service: &Service, pods: &[Arc<Pod>], slices: &[Arc<Slice>]) -> (Vec<Arc<Slice>>, usize) {
-    let plan = plan(service, pods, slices, &no_zone);
+    let plan = plan(service, pods, slices, &no_zone, 100);
     let writes = plan.create.len() + plan.update.len() + plan.delete.len();
     let after = applied(slices, plan);
-    let again = super::plan(service, pods, &after, &no_zone);
+    let again = super::plan(service, pods, &after, &no_zone, 100);
     assert_eq!(
         (again.create.len(), again.update.len(), again.delete.len()),
         (0, 0, 0),
@@ -91,7 +91,7 @@ fn leaves_full_slices_unchanged() {
     assert_eq!((slices.len(), writes, addresses(&slices).len()), (3, 1, 260));
     let (slices, writes) = settle(&service(json!({})), &more[1..], &slices);
     assert_eq!((writes, addresses(&slices).len()), (1, 259));
-    assert!(slices.iter().all(|s| s.endpoints.len() <= MAX_ENDPOINTS));
+    assert!(slices.iter().all(|s| s.endpoints.len() <= 100));
 }
 
 #[test]
@@ -120,4 +120,13 @@ fn conditions_follow_readiness_and_termination() {
     );
     let (slices, _) = settle(&service(json!({"publishNotReadyAddresses": true})), &pods[1..2], &[]);
     assert!(slices[0].endpoints[0].conditions.ready);
+}
+
+#[test]
+fn limits_endpoints_of_slice() {
+    let pods: Vec<_> = (0..5).map(|n| pod(n, 80, true)).collect();
+    let plan = plan(&service(json!({})), &pods, &[], &no_zone, 2);
+    let sizes: Vec<usize> =
+        plan.create.iter().map(|slice| slice["endpoints"].as_array().unwrap().len()).collect();
+    assert_eq!(sizes, [2, 2, 1]);
 }
