@@ -323,7 +323,7 @@ mod tests {
             ),
             (
                 "AllBeta=false",
-                "--feature-gates=AllBeta=false is not supported, because it sets AllowParsingUserUIDFromCertAuth; set the gates one by one",
+                "--feature-gates=AllBeta=false is not supported, because it sets APIServerIdentity; set the gates one by one",
             ),
         ] {
             assert_eq!(parsed(flag).unwrap_err().to_string(), words);

@@ -115,9 +115,6 @@ async fn winds_down_before_it_stops() {
     })
     .await;
     let client = server.tls(Identity::Nobody);
-    assert_eq!(client.get("/readyz").await.code, 200);
-    let api = server.api.clone();
-    server.tasks.spawn("wind down", async move { api.wind_down().await });
     let until = |path: &'static str, code: u16| {
         let client = client.clone();
         let ask = move || {
@@ -129,6 +126,9 @@ async fn winds_down_before_it_stops() {
         };
         rt::retry(Duration::from_secs(30), Duration::from_millis(10), |_| true, ask)
     };
+    until("/readyz", 200).await.unwrap();
+    let api = server.api.clone();
+    server.tasks.spawn("wind down", async move { api.wind_down().await });
     until("/readyz", 500).await.unwrap();
     // Requests are served during the delay, and rejected after it; probes go on.
     assert_eq!(client.get("/version").await.code, 200);
@@ -182,11 +182,15 @@ async fn switches_features_by_gates() {
     let off = apiserver::FeatureGates::parse(off.split(',')).unwrap();
     let usual = start(|_| {}).await;
     let plain = usual.beside_with(|config| config.features = off).await;
+    let namespace = usual.admin().namespace().await;
+    let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let large = crate::harness::config_map("large", json!({"text": "x".repeat(200_000)}));
+    usual.admin().post(&maps, &large).await.ok();
+    let large = format!("{maps}/large");
     for (server, encoding, status) in [(&usual, "gzip", 200), (&plain, "", 404)] {
         let api = server.admin();
         let zip = [("accept-encoding", "gzip")];
-        let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
-        let listed = api.send("GET", roles, &zip, "").await;
+        let listed = api.send("GET", &large, &zip, "").await;
         assert_eq!((listed.code, listed.header("content-encoding")), (200, encoding));
         assert_eq!(api.get("/statusz").await.code, status);
         let paths = api.get("/").await.ok().to_string();
