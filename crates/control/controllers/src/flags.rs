@@ -15,8 +15,7 @@ use api_config::{
 use api_meta::{ErrorList, Path, aggregate};
 use client::LeaderElectionConfig;
 
-use self::signers::SignerFiles;
-pub use self::signers::SignerFlags;
+use self::signers::{SignerFiles, SignerFlags};
 use crate::{
     config::{Autoscaling, Config, EvictionRates},
     registry::registry,

@@ -85,7 +85,10 @@ pub(crate) async fn kube_apiserver(
         });
     }
     let starting = apiserver::start(config, store, &serving);
-    let Some(started) = tasks.shutdown().unless_stopping(starting).await else { return Ok(()) };
+    let Some(started) = tasks.shutdown().unless_stopping(starting).await else {
+        serving.drain(GRACE).await;
+        return Ok(());
+    };
     let api = started?;
     tokio::select! {
         () = tasks.shutdown().stopping() => api.wind_down().await,
