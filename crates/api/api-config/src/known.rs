@@ -13,6 +13,8 @@ pub type Flag = (&'static str, bool, &'static str);
 pub trait Tables: Clone + Default + std::fmt::Debug + Send + Sync + 'static {
     /// The tables.
     const TABLES: &'static [&'static [Flag]];
+    /// The flags of the tables that have an effect on this component, which defines them itself.
+    const ACTING: &'static [&'static str] = &[];
 }
 
 const METRICS: &str = "all metrics are shown, with all labels";
@@ -46,16 +48,6 @@ pub const CLIENT: &[Flag] = &[
     ("kube-api-qps", true, "the API server protects itself"),
 ];
 
-/// The leader election flags of components with a single active instance.
-pub const LEADER_ELECTION: &[Flag] = &[
-    ("leader-elect-lease-duration", true, "upstream's default is kept"),
-    ("leader-elect-renew-deadline", true, "upstream's default is kept"),
-    ("leader-elect-resource-lock", true, "leases are the only lock"),
-    ("leader-elect-resource-name", true, "upstream's default is kept"),
-    ("leader-elect-resource-namespace", true, "upstream's default is kept"),
-    ("leader-elect-retry-period", true, "upstream's default is kept"),
-];
-
 /// The flags of some tables that the command line contains.
 #[derive(Clone, Debug, Default)]
 pub struct KnownFlags<T> {
@@ -65,7 +57,7 @@ pub struct KnownFlags<T> {
 
 impl<T: Tables> KnownFlags<T> {
     fn table() -> impl Iterator<Item = &'static Flag> {
-        T::TABLES.iter().copied().flatten()
+        T::TABLES.iter().copied().flatten().filter(|(name, ..)| !T::ACTING.contains(name))
     }
 
     /// Returns the names and reasons of the given flags.

@@ -24,3 +24,12 @@ pub fn go_quote(text: &str) -> String {
     out.push('"');
     out
 }
+
+/// Parses a boolean like Go's `strconv.ParseBool`.
+pub fn go_bool(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}

@@ -173,6 +173,7 @@ impl Strategy {
         } else {
             object.set("metadata.generation", Value::Null);
         }
+        self.drop_disabled_fields(object, None);
         (self.own_create)(object, now);
     }
 
@@ -182,6 +183,7 @@ impl Strategy {
         if self.status.is_some() {
             new.keep(old, "status");
         }
+        self.drop_disabled_fields(new, Some(old));
         (self.own_update)(new, old, now);
         self.count_generation(new, old);
     }
@@ -306,6 +308,15 @@ impl Strategy {
             if new.blank(path) {
                 new.keep(old, path);
             }
+        }
+    }
+
+    /// Removes fields of the Pod spec that belong to features that are off, unless the old object uses them.
+    fn drop_disabled_fields(&self, new: &mut Value, old: Option<&Value>) {
+        if !self.pod_spec.is_empty()
+            && let Some(spec) = new.at_mut(self.pod_spec)
+        {
+            crate::pod::drop_disabled_fields(spec, old.map(|old| old.at(self.pod_spec)));
         }
     }
 

@@ -23,7 +23,7 @@ use api_meta::Timestamp;
 use serde_json::Value;
 
 pub use column::Column;
-use column::{AGED, DEFAULT, Table};
+use column::{AGE, AGED, DEFAULT, NAME, Table};
 
 /// Returns the columns of a resource's table, with their descriptions.
 pub fn columns(group: &str, resource: &str) -> Vec<Column> {
@@ -33,6 +33,15 @@ pub fn columns(group: &str, resource: &str) -> Vec<Column> {
         Column { description: found.map_or("", String::as_str), ..column.clone() }
     };
     table(group, resource).columns.iter().map(describe).collect()
+}
+
+/// Returns the columns name and age of kinds that have no others, such as custom kinds by default.
+pub fn name_and_age() -> [Column; 2] {
+    let of = |column: &Column| {
+        let description = DESCRIPTIONS.get(column.name).map_or("", String::as_str);
+        Column { description, ..column.clone() }
+    };
+    [of(&NAME), of(&AGE)]
 }
 
 /// The descriptions of columns, by name, or by name and resource (`Status@/pods`).

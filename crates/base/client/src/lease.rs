@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use api_config::scheduler::LeaderElection as LeaderElectionSettings;
+use api_meta::{ErrorList, FieldError, GoDuration, Path};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -35,6 +37,51 @@ impl LeaderElectionConfig {
             lease_duration: Duration::from_secs(15),
             renew_deadline: Duration::from_secs(10),
             retry_period: Duration::from_secs(2),
+        }
+    }
+
+    /// Applies the settings of a configuration file or of flags, and validates the result like upstream.
+    pub fn apply(
+        &mut self,
+        settings: &LeaderElectionSettings,
+        path: &Path,
+        errors: &mut ErrorList,
+    ) {
+        if let Some(other) = settings.resource_lock.as_deref().filter(|lock| *lock != "leases") {
+            let detail = "resourceLock value must be \"leases\"";
+            errors.push(FieldError::invalid(&path.child("resourceLock"), other, detail));
+        }
+        let names = [
+            ("resourceName", &settings.resource_name, &mut self.name),
+            ("resourceNamespace", &settings.resource_namespace, &mut self.namespace),
+        ];
+        for (field, value, name) in names {
+            match value.as_deref() {
+                None => {}
+                Some("") => errors.push(FieldError::required(&path.child(field), "")),
+                Some(value) => value.clone_into(name),
+            }
+        }
+        let times = [
+            ("leaseDuration", settings.lease_duration, &mut self.lease_duration),
+            ("renewDeadline", settings.renew_deadline, &mut self.renew_deadline),
+            ("retryPeriod", settings.retry_period, &mut self.retry_period),
+        ];
+        for (field, value, time) in times {
+            let Some(value) = value else { continue };
+            if value <= GoDuration::ZERO {
+                let detail = "must be greater than zero";
+                errors.push(FieldError::invalid(&path.child(field), value.to_string(), detail));
+            }
+            *time = value.to_std();
+        }
+        if self.lease_duration <= self.renew_deadline {
+            let detail = "LeaseDuration must be greater than RenewDeadline";
+            errors.push(FieldError::forbidden(&path.child("leaseDuration"), detail));
+        }
+        if self.renew_deadline <= self.retry_period.mul_f64(1.2) {
+            let detail = "must be greater than 1.2 times retryPeriod";
+            errors.push(FieldError::forbidden(&path.child("renewDeadline"), detail));
         }
     }
 

@@ -28,4 +28,4 @@ pub use panic_guard::handle_guarded;
 pub use policy::{PolicyError, TlsPolicy};
 pub use server::{accept, serve, serve_stream};
 pub use slots::{ConnectionActivity, Standing};
-pub use tls::{ServerTls, TlsError};
+pub use tls::{KeyPairFiles, NamedCertificate, ServerTls, TlsError};

@@ -19,6 +19,9 @@ pub struct Limits {
     pub idle: Duration,
     /// The number of bytes of responses that a connection may buffer. `None` uses the default, which suits large lists.
     pub send_buffer: Option<usize>,
+    /// The probability that a request makes the server close its HTTP/2 connection (GOAWAY), so that the client connects
+    /// anew and a load balancer can choose another server.
+    pub goaway_chance: f64,
     /// `true` if a connection of HTTP/1.1 may serve several requests.
     pub keep_alive: bool,
 }
@@ -33,6 +36,7 @@ impl Default for Limits {
             request_head: Duration::from_secs(32),
             idle: Duration::from_secs(90),
             send_buffer: None,
+            goaway_chance: 0.0,
             keep_alive: true,
         }
     }

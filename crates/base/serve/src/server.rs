@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use http::{Request, StatusCode};
+use http::{Request, StatusCode, Version};
 use http_body_util::BodyExt;
 use hyper::service::service_fn;
 use hyper_util::{
@@ -13,6 +13,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
+    sync::Notify,
 };
 use tokio_rustls::TlsAcceptor;
 
@@ -201,9 +202,14 @@ pub async fn serve_stream(
 ) -> Result<(), BoxError> {
     let connection = Arc::new(connection);
     let activity = connection.activity.clone();
+    let (chance, leaving) = (limits.goaway_chance, Arc::new(Notify::new()));
+    let goaway = leaving.clone();
     let service = service_fn(move |mut request: Request<hyper::body::Incoming>| {
         let (handler, busy) = (handler.clone(), connection.activity.begin());
         request.extensions_mut().insert(connection.clone());
+        if request.version() == Version::HTTP_2 && chance > 0.0 && rt::random::<f64>() < chance {
+            goaway.notify_one();
+        }
         let connection = connection.clone();
         async move {
             let request = request.map(|body| body.map_err(Into::into).boxed_unsync());
@@ -242,6 +248,7 @@ pub async fn serve_stream(
     let idle = tokio::select! {
         result = serving.as_mut() => return result,
         () = shutdown.stopping() => false,
+        () = leaving.notified() => false,
         () = activity.idle_too_long(limits) => true,
     };
     serving.as_mut().graceful_shutdown();

@@ -1,6 +1,7 @@
 //! The TLS identity of a server, fixed or reloaded from files.
 
 use std::{
+    collections::HashMap,
     path::{Path, PathBuf},
     sync::Arc,
     time::SystemTime,
@@ -24,6 +25,10 @@ pub enum TlsError {
     Pem { part: &'static str, detail: String },
     #[error("using the serving certificate: {0}; does its key belong to it?")]
     Identity(#[from] rustls::Error),
+    #[error("using {}: {source}", path.display())]
+    Named { path: PathBuf, source: rustls::Error },
+    #[error("{} names no DNS name; give domain patterns with it", .0.display())]
+    NoNames(PathBuf),
 }
 
 /// The TLS identity of a server. An identity from files is reloaded: new connections use a renewed certificate.
@@ -94,6 +99,24 @@ impl ServerTls {
         let (certificate, key) = (certificate.to_owned(), key.to_owned());
         let reloaded = rt::FromFiles::new(files, move || {
             config(&policy, &read(&certificate)?, &read(&key)?, client_authorities.clone())
+        })?;
+        Ok(Self(Source::Files(Arc::new(reloaded))))
+    }
+
+    /// Like [`Self::from_files_under`], with further certificates for the names that clients ask for (SNI).
+    pub fn from_named_files(
+        policy: TlsPolicy,
+        default: &KeyPairFiles,
+        named: Vec<NamedCertificate>,
+        client_authorities: Vec<Vec<u8>>,
+    ) -> Result<Self, TlsError> {
+        let pairs = named.iter().map(|named| &named.files).chain([default]);
+        let files = pairs.flat_map(|pair| [pair.certificate.clone(), pair.key.clone()]).collect();
+        let default = default.clone();
+        let reloaded = rt::FromFiles::new(files, move || {
+            let resolver = NamedCertificates::load(&policy, &default, &named)?;
+            let builder = builder(&policy, asking(&policy, client_authorities.clone()))?;
+            Ok::<_, TlsError>(with_protocols(builder.with_cert_resolver(Arc::new(resolver))))
         })?;
         Ok(Self(Source::Files(Arc::new(reloaded))))
     }
@@ -180,6 +203,121 @@ fn with_protocols(mut config: ServerConfig) -> ServerConfig {
     config
 }
 
+/// The PEM files of a certificate chain and its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyPairFiles {
+    /// The file with the certificate chain.
+    pub certificate: PathBuf,
+    /// The file with the key.
+    pub key: PathBuf,
+}
+
+impl KeyPairFiles {
+    fn load(&self, policy: &TlsPolicy) -> Result<CertifiedKey, TlsError> {
+        let (chain, key) = parse_pair(&read(&self.certificate)?, &read(&self.key)?)?;
+        let path = self.certificate.clone();
+        CertifiedKey::from_der(chain, key, &policy.provider)
+            .map_err(|source| TlsError::Named { path, source })
+    }
+}
+
+/// A certificate for the names that match its patterns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedCertificate {
+    /// The files of the certificate and its key.
+    pub files: KeyPairFiles,
+    /// DNS names, whose first labels may be `*`. If empty, the names in the certificate.
+    pub patterns: Vec<String>,
+}
+
+/// The certificates of a server by the name that the client asks for. A name without a wildcard comes before one with,
+/// and given patterns before names of certificates. Within these, the first certificate wins.
+#[derive(Debug)]
+struct NamedCertificates {
+    default: Arc<CertifiedKey>,
+    exact: HashMap<String, Arc<CertifiedKey>>,
+    /// The certificates by patterns that begin with `*.`.
+    wildcards: HashMap<String, Arc<CertifiedKey>>,
+}
+
+impl NamedCertificates {
+    fn load(
+        policy: &TlsPolicy,
+        default: &KeyPairFiles,
+        named: &[NamedCertificate],
+    ) -> Result<Self, TlsError> {
+        let mut all = Self {
+            default: Arc::new(default.load(policy)?),
+            exact: HashMap::new(),
+            wildcards: HashMap::new(),
+        };
+        let mut extracted = Vec::new();
+        for NamedCertificate { files, patterns } in named {
+            let certificate = Arc::new(files.load(policy)?);
+            if patterns.is_empty() {
+                extracted.push((names(files, &certificate)?, certificate));
+            } else {
+                all.add(patterns, &certificate);
+            }
+        }
+        extracted.iter().for_each(|(names, certificate)| all.add(names, certificate));
+        Ok(all)
+    }
+
+    fn add(&mut self, names: &[String], certificate: &Arc<CertifiedKey>) {
+        for name in names {
+            let name = name.trim_end_matches('.').to_ascii_lowercase();
+            let place = if name.starts_with("*.") { &mut self.wildcards } else { &mut self.exact };
+            place.entry(name).or_insert_with(|| certificate.clone());
+        }
+    }
+
+    /// Returns the certificate for a name. Like Go, a wildcard stands for one label each.
+    fn of(&self, name: &str) -> &Arc<CertifiedKey> {
+        let name = name.trim_end_matches('.').to_ascii_lowercase();
+        let exact = self.exact.get(&name);
+        exact.or_else(|| self.wildcard(&name)).unwrap_or(&self.default)
+    }
+
+    fn wildcard(&self, name: &str) -> Option<&Arc<CertifiedKey>> {
+        let mut stars = String::new();
+        let mut rest = name;
+        while let Some((_, parent)) = rest.split_once('.').filter(|_| !self.wildcards.is_empty()) {
+            stars.push_str("*.");
+            if let Some(found) = self.wildcards.get(&(stars.clone() + parent)) {
+                return Some(found);
+            }
+            rest = parent;
+        }
+        None
+    }
+}
+
+impl ResolvesServerCert for NamedCertificates {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(hello.server_name().map_or(&self.default, |name| self.of(name)).clone())
+    }
+}
+
+/// Returns the DNS names of a certificate.
+fn names(files: &KeyPairFiles, certificate: &CertifiedKey) -> Result<Vec<String>, TlsError> {
+    let path = &files.certificate;
+    let leaf = certificate.end_entity_cert();
+    let leaf = leaf.map_err(|source| TlsError::Named { path: path.clone(), source })?.to_vec();
+    let info = pki::Cert::from_der(leaf).and_then(|cert| cert.info());
+    let wrong = |e: pki::Error| TlsError::Pem { part: "certificate", detail: e.to_string() };
+    let names: Vec<String> =
+        info.map_err(wrong)?.alt_names.into_iter().filter_map(dns_name).collect();
+    if names.is_empty() { Err(TlsError::NoNames(path.clone())) } else { Ok(names) }
+}
+
+fn dns_name(name: pki::AltName) -> Option<String> {
+    match name {
+        pki::AltName::Dns(name) => Some(name),
+        _ => None,
+    }
+}
+
 /// A certificate that is served until it expires, if there is one.
 #[derive(Debug)]
 struct ExpiringCertificate(Option<(Arc<CertifiedKey>, SystemTime)>);
@@ -261,5 +399,78 @@ mod tests {
         assert_eq!(handshake(Duration::ZERO).await, Ok(()));
         let refused = handshake(2 * HOUR).await.unwrap_err();
         assert!(refused.contains("no server certificate"), "{refused}");
+    }
+
+    /// Writes a certificate with a DNS name, and returns its files.
+    fn named_files(dir: &Path, ca: &Authority, name: &str) -> KeyPairFiles {
+        let validity = Validity::starting(SystemTime::now(), HOUR);
+        let alt_names = vec![AltName::dns(name)];
+        let spec = LeafSpec { subject: Subject::new(name), alt_names, usage: Usage::Server };
+        let (cert, key) = ca.issue_new(&spec, KeyAlgorithm::EcdsaP256, validity).unwrap();
+        let file = dir.join(name.replace('*', "star"));
+        std::fs::write(&file, cert.to_pem() + &key.to_pem().unwrap()).unwrap();
+        KeyPairFiles { certificate: file.clone(), key: file }
+    }
+
+    #[test]
+    fn chooses_certificate_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let validity = Validity::starting(SystemTime::now(), HOUR);
+        let ca = Authority::create("ca", KeyAlgorithm::EcdsaP256, validity).unwrap();
+        let files = |name: &str| named_files(dir.path(), &ca, name);
+        let with = |name: &str, patterns: &[&str]| NamedCertificate {
+            files: files(name),
+            patterns: patterns.iter().map(ToString::to_string).collect(),
+        };
+        let named = [
+            with("a.example.com", &[]),
+            with("other", &["*.example.com", "b.example.com", "*.*.example.org"]),
+            with("b.example.com", &[]),
+        ];
+        let policy = TlsPolicy::default();
+        let all = NamedCertificates::load(&policy, &files("default"), &named).unwrap();
+        let of = |name: &str| {
+            let leaf = all.of(name).end_entity_cert().unwrap().to_vec();
+            pki::Cert::from_der(leaf).unwrap().info().unwrap().subject.common_name
+        };
+        for (asked, served) in [
+            ("a.example.com", "a.example.com"),
+            ("A.Example.Com", "a.example.com"),
+            ("b.example.com", "other"),
+            ("c.example.com", "other"),
+            ("x.y.example.org", "other"),
+            ("y.example.org", "default"),
+            ("d.c.example.com", "default"),
+            ("example.com", "default"),
+        ] {
+            assert_eq!(of(asked), served, "{asked}");
+        }
+    }
+
+    #[test]
+    fn rejects_named_certificate_without_names_or_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let validity = Validity::starting(SystemTime::now(), HOUR);
+        let ca = Authority::create("ca", KeyAlgorithm::EcdsaP256, validity).unwrap();
+        let default = named_files(dir.path(), &ca, "default");
+        let missing = KeyPairFiles { key: dir.path().join("none"), ..default.clone() };
+        let nameless = {
+            let spec = LeafSpec {
+                subject: Subject::new("ip"),
+                alt_names: vec![AltName::Ip([127, 0, 0, 1].into())],
+                usage: Usage::Server,
+            };
+            let (cert, key) = ca.issue_new(&spec, KeyAlgorithm::EcdsaP256, validity).unwrap();
+            let file = dir.path().join("ip");
+            std::fs::write(&file, cert.to_pem() + &key.to_pem().unwrap()).unwrap();
+            KeyPairFiles { certificate: file.clone(), key: file }
+        };
+        for (files, words) in [(missing, "reading"), (nameless, "names no DNS name")] {
+            let named = vec![NamedCertificate { files, patterns: Vec::new() }];
+            let made =
+                ServerTls::from_named_files(TlsPolicy::default(), &default, named, Vec::new());
+            let error = made.err().unwrap().to_string();
+            assert!(error.contains(words), "{error}");
+        }
     }
 }

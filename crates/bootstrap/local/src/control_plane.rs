@@ -58,7 +58,7 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
         let _ended = scheduler::run(scheduler::Config::default(), scheduler, &scheduling).await;
     });
     tasks.shutdown().stopping().await;
-    api.stopping();
+    api.wind_down().await;
     Ok(())
 }
 
@@ -139,6 +139,10 @@ fn api_config(cluster: &Cluster) -> Result<Config, Error> {
         audit: apiserver::AuditOptions::default(),
         token_auth_file: None,
         extend_token_expiration: true,
+        jwks_uri: None,
+        max_token_expiration: None,
+        serving: apiserver::ServingOptions::default(),
+        features: apiserver::FeatureGates::default(),
         runtime_config: apiserver::flags::RuntimeConfig::default(),
         api_audiences: Vec::new(),
         kubelet_client: Some((

@@ -1,6 +1,8 @@
 //! The configuration of the controllers.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
+
+use client::LeaderElectionConfig;
 
 /// The configuration of the controllers.
 #[derive(Clone, Debug)]
@@ -9,6 +11,8 @@ pub struct Config {
     pub controllers: Vec<String>,
     /// `true` if the controllers run only while the process holds the lease.
     pub leader_election: bool,
+    /// The settings of the lease. The identity is set at the start.
+    pub lease: LeaderElectionConfig,
     /// The value of `--cluster-name`.
     pub cluster_name: String,
     /// Pod CIDRs, at most one of each family; empty if nodes get no ranges.
@@ -31,12 +35,37 @@ pub struct Config {
     pub terminated_pod_threshold: usize,
     /// The CA certificate and key in PEM that sign certificate requests; `None` signs none.
     pub signing: Option<(String, String)>,
+    /// The CA certificate and key in PEM of single signers, by the signers' names. They come before `signing`.
+    pub signers: BTreeMap<&'static str, (String, String)>,
     /// The longest validity of a signed certificate.
     pub signing_duration: Duration,
     /// The settings of the horizontal Pod autoscaler.
     pub autoscaling: Autoscaling,
     /// `true` if a volume in use is never detached by force, however long its node has been unhealthy.
     pub disable_force_detach: bool,
+    /// The rates at which nodes are tainted for eviction.
+    pub eviction: EvictionRates,
+    /// The number of endpoints in a slice.
+    pub max_endpoints_per_slice: usize,
+}
+
+/// The rates at which unhealthy nodes are tainted for eviction, in each zone.
+#[derive(Clone, Copy, Debug)]
+pub struct EvictionRates {
+    /// The number of nodes per second.
+    pub usual: f64,
+    /// The number of nodes per second in a large zone whose nodes are mostly unhealthy. In a small one it is zero.
+    pub secondary: f64,
+    /// The number of nodes above which a zone is large.
+    pub large: usize,
+    /// The share of unhealthy nodes from which a zone is mostly unhealthy.
+    pub threshold: f64,
+}
+
+impl Default for EvictionRates {
+    fn default() -> Self {
+        Self { usual: 0.1, secondary: 0.01, large: 50, threshold: 0.55 }
+    }
 }
 
 /// The settings of the horizontal Pod autoscaler.
@@ -74,6 +103,11 @@ impl Default for Config {
         Self {
             controllers: vec!["*".into()],
             leader_election: false,
+            lease: LeaderElectionConfig::new(
+                "kube-system",
+                "kube-controller-manager",
+                String::new(),
+            ),
             cluster_name: "kubernetes".into(),
             cluster_cidrs: Vec::new(),
             service_cidrs: Vec::new(),
@@ -85,9 +119,12 @@ impl Default for Config {
             node_monitor_grace_period: Duration::from_secs(50),
             terminated_pod_threshold: 12_500,
             signing: None,
+            signers: BTreeMap::new(),
             signing_duration: Duration::from_secs(365 * 24 * 3600),
             autoscaling: Autoscaling::default(),
             disable_force_detach: false,
+            eviction: EvictionRates::default(),
+            max_endpoints_per_slice: 100,
         }
     }
 }

@@ -108,7 +108,8 @@ impl Reconciler {
         let pods = self.pods.selected(&service.metadata.namespace, &service.selector());
         let zone = |node: &str| self.nodes.get(node)?.metadata.labels.get(hints::ZONE).cloned();
         let topology = Topology { zone: &zone, zones: &self.balance.zones(&self.nodes) };
-        let mut plan = plan::plan(&service, &pods, &slices, &topology);
+        let size = self.context.config.max_endpoints_per_slice;
+        let mut plan = plan::plan(&service, &pods, &slices, &topology, size);
         let outcomes = std::mem::take(&mut plan.balance);
         self.carry_out(key, &service, plan).await?;
         for notice in self.balance.record(key, outcomes) {

@@ -1,17 +1,23 @@
 //! The flags of kube-controller-manager.
 
+mod signers;
+
 use std::{
-    path::{Path, PathBuf},
+    collections::BTreeMap,
+    path::{Path as FilePath, PathBuf},
     time::Duration,
 };
 
 use api_config::{
-    GoDuration, GoFlag as _,
+    FeatureGateError, FeatureGateFlags, GoDuration, GoFlag as _, LeaderElectionFlags,
     known::{self, Flag, KnownFlags},
 };
+use api_meta::{ErrorList, Path, aggregate};
+use client::LeaderElectionConfig;
 
+use self::signers::{SignerFiles, SignerFlags};
 use crate::{
-    config::{Autoscaling, Config},
+    config::{Autoscaling, Config, EvictionRates},
     registry::registry,
 };
 
@@ -114,32 +120,33 @@ pub struct Args {
     /// Accepted for kubeadm: external, or empty without a cloud. The loops of a cloud run in its own controller manager
     #[arg(long, default_value = "")]
     pub cloud_provider: String,
-    /// Flags that are refused with an error
+    /// Number of nodes per second that are tainted for eviction in a zone
+    #[arg(long, default_value_t = 0.1, allow_hyphen_values = true)]
+    pub node_eviction_rate: f64,
+    /// The same in a large zone whose nodes are mostly unhealthy
+    #[arg(long, default_value_t = 0.01, allow_hyphen_values = true)]
+    pub secondary_node_eviction_rate: f64,
+    /// Number of nodes above which a zone is large
+    #[arg(long, default_value_t = 50)]
+    pub large_cluster_size_threshold: usize,
+    /// Share of unhealthy nodes from which a zone is mostly unhealthy
+    #[arg(long, default_value_t = 0.55, allow_hyphen_values = true)]
+    pub unhealthy_zone_threshold: f64,
+    /// Number of endpoints in an EndpointSlice, at most 1000
+    #[arg(long, default_value_t = 100, allow_hyphen_values = true)]
+    pub max_endpoints_per_slice: i64,
+    /// The flag of feature gates
     #[command(flatten)]
-    pub refused: KnownFlags<RefusedFlags>,
+    pub features: FeatureGateFlags,
+    /// Flags of the lease
+    #[command(flatten)]
+    pub lease: LeaderElectionFlags,
+    /// Certificates and keys of single signers
+    #[command(flatten)]
+    pub signers: SignerFlags,
     /// Flags that are accepted without effect
     #[command(flatten)]
     pub ignored: KnownFlags<Tables>,
-}
-
-/// Lists the flags that would sign certificates with other keys than the cluster's.
-#[derive(Clone, Debug, Default)]
-pub struct RefusedFlags;
-
-const ONE_SIGNER: &str =
-    "all signers use --cluster-signing-cert-file and --cluster-signing-key-file";
-
-impl known::Tables for RefusedFlags {
-    const TABLES: &'static [&'static [Flag]] = &[&[
-        ("cluster-signing-kube-apiserver-client-cert-file", true, ONE_SIGNER),
-        ("cluster-signing-kube-apiserver-client-key-file", true, ONE_SIGNER),
-        ("cluster-signing-kubelet-client-cert-file", true, ONE_SIGNER),
-        ("cluster-signing-kubelet-client-key-file", true, ONE_SIGNER),
-        ("cluster-signing-kubelet-serving-cert-file", true, ONE_SIGNER),
-        ("cluster-signing-kubelet-serving-key-file", true, ONE_SIGNER),
-        ("cluster-signing-legacy-unknown-cert-file", true, ONE_SIGNER),
-        ("cluster-signing-legacy-unknown-key-file", true, ONE_SIGNER),
-    ]];
 }
 
 /// Lists the flags that are accepted without effect.
@@ -190,16 +197,13 @@ impl known::Tables for Tables {
             ("endpointslice-updates-batch-period", true, BATCHES),
             ("external-cloud-volume-plugin", true, NO_CLOUD),
             ("flex-volume-plugin-dir", true, DRIVERS),
-            ("large-cluster-size-threshold", true, DEFAULT),
             ("leader-migration-config", true, "there is no other instance to migrate from"),
             ("legacy-service-account-token-clean-up-period", true, DEFAULT),
-            ("max-endpoints-per-slice", true, DEFAULT),
             ("min-resync-period", true, "changes are watched, not polled"),
             ("mirroring-concurrent-service-endpoint-syncs", true, WORKERS),
             ("mirroring-endpointslice-updates-batch-period", true, BATCHES),
             ("mirroring-max-endpoints-per-subset", true, DEFAULT),
             ("namespace-sync-period", true, "changes are watched, not polled"),
-            ("node-eviction-rate", true, DEFAULT),
             ("node-startup-grace-period", true, DEFAULT),
             ("pv-recycler-increment-timeout-nfs", true, DRIVERS),
             ("pv-recycler-minimum-timeout-hostpath", true, DRIVERS),
@@ -212,13 +216,11 @@ impl known::Tables for Tables {
             ("resource-quota-sync-period", true, "changes are watched, not polled"),
             ("node-sync-period", true, "upstream ignores it too"),
             ("route-reconciliation-period", true, NO_CLOUD),
-            ("secondary-node-eviction-rate", true, DEFAULT),
-            ("unhealthy-zone-threshold", true, DEFAULT),
         ],
         known::CLIENT,
-        known::LEADER_ELECTION,
         known::COMMON,
     ];
+    const ACTING: &'static [&'static str] = &["feature-gates"];
 }
 
 /// An error in the flags; nothing has been started.
@@ -238,8 +240,20 @@ pub enum FlagError {
         "--cloud-provider={0}: only external is supported, or no provider; run the cloud's own controller manager"
     )]
     CloudProvider(String),
-    #[error("--{flag} is not supported: {reason}; start without it")]
-    Refused { flag: &'static str, reason: &'static str },
+    #[error(
+        "cannot specify --cluster-signing-{{cert,key}}-file and other --cluster-signing-*-file flags at the same time"
+    )]
+    SigningTwice,
+    #[error(
+        "--cluster-signing-{signer}-{{cert,key}}-file: cannot specify {given} without {missing}"
+    )]
+    Signer { signer: &'static str, given: &'static str, missing: &'static str },
+    #[error("max-endpoints-per-slice must not be {bound}, but got {given}")]
+    EndpointsPerSlice { bound: &'static str, given: i64 },
+    #[error(transparent)]
+    Features(#[from] FeatureGateError),
+    #[error("using the flags --leader-elect-*: {}; correct them", aggregate(.0))]
+    LeaderElection(ErrorList),
     #[error("--controllers: {0:?} is not the name of a controller")]
     Controller(String),
 }
@@ -247,15 +261,13 @@ pub enum FlagError {
 impl Args {
     /// Converts the flags to a configuration and reads the files that they name.
     pub fn config(&self) -> Result<Config, FlagError> {
-        if let Some((flag, reason)) = self.refused.given().next() {
-            return Err(FlagError::Refused { flag, reason });
-        }
         if !self.use_service_account_credentials {
             return Err(FlagError::Credentials);
         }
         if !matches!(self.cloud_provider.as_str(), "" | "external") {
             return Err(FlagError::CloudProvider(self.cloud_provider.clone()));
         }
+        self.features.gates()?;
         let defaults = Config::default();
         let mask = |of_family: Option<u8>| of_family.or(self.node_cidr_mask_size);
         let config = Config {
@@ -279,6 +291,15 @@ impl Args {
                 .terminated_pod_gc_threshold
                 .unwrap_or(defaults.terminated_pod_threshold),
             signing: self.signing()?,
+            signers: self.signers()?,
+            lease: self.lease(defaults.lease)?,
+            eviction: EvictionRates {
+                usual: self.node_eviction_rate,
+                secondary: self.secondary_node_eviction_rate,
+                large: self.large_cluster_size_threshold,
+                threshold: self.unhealthy_zone_threshold,
+            },
+            max_endpoints_per_slice: self.max_endpoints_per_slice()?,
             signing_duration: duration(self.cluster_signing_duration, defaults.signing_duration),
             disable_force_detach: self.disable_force_detach_on_timeout,
             autoscaling: self.autoscaling(&defaults.autoscaling),
@@ -299,6 +320,48 @@ impl Args {
             (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
             (None, None) => Ok(None),
             _ => Err(FlagError::Signing),
+        }
+    }
+
+    /// Reads the certificates and keys of single signers, which the common ones exclude.
+    fn signers(&self) -> Result<BTreeMap<&'static str, (String, String)>, FlagError> {
+        let mut signers = BTreeMap::new();
+        let files = self.signers.files();
+        let common =
+            self.cluster_signing_cert_file.is_some() || self.cluster_signing_key_file.is_some();
+        if common && files.iter().any(|f| f.certificate.is_some() || f.key.is_some()) {
+            return Err(FlagError::SigningTwice);
+        }
+        for SignerFiles { signer, flag, certificate, key } in files {
+            let (given, missing) = match (certificate, key) {
+                (None, None) => continue,
+                (Some(certificate), Some(key)) => {
+                    let certificate = read("cluster-signing-*-cert-file", Some(certificate))?;
+                    let key = read("cluster-signing-*-key-file", Some(key))?;
+                    signers.extend(certificate.zip(key).map(|pair| (signer, pair)));
+                    continue;
+                }
+                (Some(_), None) => ("cert", "key"),
+                (None, Some(_)) => ("key", "cert"),
+            };
+            return Err(FlagError::Signer { signer: flag, given, missing });
+        }
+        Ok(signers)
+    }
+
+    fn lease(&self, mut lease: LeaderElectionConfig) -> Result<LeaderElectionConfig, FlagError> {
+        let mut errors = ErrorList::new();
+        lease.apply(&self.lease.settings(), &Path::new("leaderElection"), &mut errors);
+        if errors.is_empty() { Ok(lease) } else { Err(FlagError::LeaderElection(errors)) }
+    }
+
+    fn max_endpoints_per_slice(&self) -> Result<usize, FlagError> {
+        let given = self.max_endpoints_per_slice;
+        let wrong = |bound| Err(FlagError::EndpointsPerSlice { bound, given });
+        match usize::try_from(given) {
+            Ok(number @ 1..=1000) => Ok(number),
+            Ok(1001..) => wrong("more than 1000"),
+            _ => wrong("less than 1"),
         }
     }
 
@@ -331,7 +394,7 @@ fn duration(flag: Option<GoDuration>, default: Duration) -> Duration {
 }
 
 /// Reads the file that a flag names; `None` without the flag.
-fn read(flag: &'static str, path: Option<&Path>) -> Result<Option<String>, FlagError> {
+fn read(flag: &'static str, path: Option<&FilePath>) -> Result<Option<String>, FlagError> {
     let Some(path) = path else { return Ok(None) };
     let text = std::fs::read_to_string(path);
     text.map(Some).map_err(|source| FlagError::Read { flag, path: path.to_owned(), source })
@@ -373,6 +436,69 @@ mod tests {
                 && config.enables("token-cleaner-controller")
         );
         assert_eq!(config.cluster_cidrs.len(), 2);
+    }
+
+    #[test]
+    fn configures_signers_evictions_and_lease() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "pem").unwrap();
+        let path = file.path().display().to_string();
+        let config = parsed(&[
+            &format!("--cluster-signing-kubelet-serving-cert-file={path}"),
+            &format!("--cluster-signing-kubelet-serving-key-file={path}"),
+            "--node-eviction-rate=2.5",
+            "--unhealthy-zone-threshold=0.7",
+            "--large-cluster-size-threshold=9",
+            "--max-endpoints-per-slice=1000",
+            "--leader-elect-lease-duration=137s",
+            "--leader-elect-renew-deadline=107s",
+            "--leader-elect-resource-name=mine",
+        ])
+        .config()
+        .unwrap();
+        assert_eq!(config.signing, None);
+        let signers: Vec<_> = config.signers.keys().copied().collect();
+        assert_eq!(signers, ["kubernetes.io/kubelet-serving"]);
+        assert_eq!((config.eviction.usual, config.eviction.secondary), (2.5, 0.01));
+        assert_eq!((config.eviction.threshold, config.eviction.large), (0.7, 9));
+        assert_eq!(config.max_endpoints_per_slice, 1000);
+        assert_eq!((&*config.lease.name, config.lease.lease_duration.as_secs()), ("mine", 137));
+    }
+
+    #[test]
+    fn rejects_conflicting_flags_in_upstreams_words() {
+        for (flags, words) in [
+            (
+                &["--cluster-signing-kubelet-client-cert-file=/c"][..],
+                "--cluster-signing-kubelet-client-{cert,key}-file: cannot specify cert without key",
+            ),
+            (
+                &["--cluster-signing-legacy-unknown-key-file=/k"],
+                "--cluster-signing-legacy-unknown-{cert,key}-file: cannot specify key without cert",
+            ),
+            (
+                &["--max-endpoints-per-slice=0"],
+                "max-endpoints-per-slice must not be less than 1, but got 0",
+            ),
+            (
+                &["--max-endpoints-per-slice=1001"],
+                "max-endpoints-per-slice must not be more than 1000, but got 1001",
+            ),
+            (
+                &["--leader-elect-lease-duration=5s"],
+                "using the flags --leader-elect-*: leaderElection.leaseDuration: Forbidden: LeaseDuration must be greater than RenewDeadline; correct them",
+            ),
+        ] {
+            assert_eq!(parsed(flags).config().unwrap_err().to_string(), words);
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().display().to_string();
+        let both = parsed(&[
+            &format!("--cluster-signing-cert-file={path}"),
+            &format!("--cluster-signing-key-file={path}"),
+            "--cluster-signing-kubelet-client-cert-file=/c",
+        ]);
+        assert!(matches!(both.config(), Err(FlagError::SigningTwice)));
     }
 
     #[test]

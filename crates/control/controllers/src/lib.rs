@@ -64,7 +64,7 @@ use std::sync::Arc;
 use client::{Client, LeaderElection, LeaderElectionConfig};
 use context::Context;
 
-pub use config::Config;
+pub use config::{Config, EvictionRates};
 pub use credentials::{SHARED_IDENTITY, ServiceAccounts};
 pub use flags::{Args, FlagError};
 pub use registry::{Controller, registry};
@@ -88,7 +88,7 @@ pub async fn run(
         return Ok(());
     }
     let identity = format!("{}_{:032x}", rt::hostname(), rt::random::<u128>());
-    let lease = LeaderElectionConfig::new("kube-system", "kube-controller-manager", identity);
+    let lease = LeaderElectionConfig { identity, ..config.lease.clone() };
     let leading = LeaderElection::new(own, lease).run(|| async {
         start(config, &clients, tasks);
         tasks.shutdown().stopping().await;

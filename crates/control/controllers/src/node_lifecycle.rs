@@ -47,7 +47,6 @@ struct Lifecycle {
     state: Mutex<State>,
 }
 
-#[derive(Default)]
 struct State {
     contacts: HashMap<String, LastContact>,
     zones: Zones,
@@ -62,7 +61,10 @@ pub(crate) fn start(context: Context) {
         nodes: nodes.clone(),
         queue: WorkQueue::default(),
         context: context.clone(),
-        state: Mutex::default(),
+        state: Mutex::new(State {
+            contacts: HashMap::new(),
+            zones: Zones::new(context.config.eviction),
+        }),
     });
     nodes.on_key(&lifecycle.queue);
     let (ticking, queue) = (lifecycle.clone(), lifecycle.queue.clone());

@@ -3,11 +3,11 @@
 use std::{path::PathBuf, time::Duration};
 
 use api_config::{
-    GoFlag as _, KubeSchedulerConfiguration, Strictness, decode, gvk,
+    GoFlag as _, KubeSchedulerConfiguration, LeaderElectionFlags, Strictness, decode, gvk,
     known::{Field, take_ignored},
-    scheduler::{LeaderElection, SCHEDULER_VERSION},
+    scheduler::SCHEDULER_VERSION,
 };
-use api_meta::{ErrorList, FieldError, GoDuration, Path, aggregate};
+use api_meta::{ErrorList, FieldError, Path, aggregate};
 use client::LeaderElectionConfig;
 
 use crate::{
@@ -68,6 +68,8 @@ pub enum ConfigError {
          KubeSchedulerConfiguration; write one, or leave --config out"
     )]
     Kind { path: PathBuf, kind: String },
+    #[error("using the flags --leader-elect-*: {}; correct them", aggregate(.0))]
+    LeaderElection(ErrorList),
 }
 
 /// The flags of kube-scheduler that have an effect.
@@ -82,6 +84,9 @@ pub struct Args {
     /// Schedule only while holding the lease kube-system/kube-scheduler
     #[arg(long, go_bool())]
     pub leader_elect: Option<bool>,
+    /// Flags of the lease
+    #[command(flatten)]
+    pub lease: LeaderElectionFlags,
     /// Kubeconfig file for TokenReviews of requests for metrics and health
     #[arg(long)]
     pub authentication_kubeconfig: Option<PathBuf>,
@@ -120,7 +125,9 @@ impl Args {
         }
         config.leader_election = self.leader_elect.unwrap_or(config.leader_election);
         config.kubeconfig = self.kubeconfig.clone().or(config.kubeconfig);
-        Ok(config)
+        let mut errors = ErrorList::new();
+        config.lease.apply(&self.lease.settings(), &Path::new("leaderElection"), &mut errors);
+        if errors.is_empty() { Ok(config) } else { Err(ConfigError::LeaderElection(errors)) }
     }
 }
 
@@ -166,7 +173,7 @@ fn apply(config: &mut Config, file: KubeSchedulerConfiguration) -> ErrorList {
         errors.push(FieldError::forbidden(&path, "extenders are not called; leave them out"));
     }
     config.leader_election = file.leader_election.leader_elect.unwrap_or(config.leader_election);
-    lease(&mut config.lease, &file.leader_election, &mut errors);
+    config.lease.apply(&file.leader_election, &Path::new("leaderElection"), &mut errors);
     config.kubeconfig = file.client_connection.kubeconfig;
     let parallelism = file.parallelism.unwrap_or(16);
     match usize::try_from(parallelism) {
@@ -215,47 +222,6 @@ fn backoff(config: &mut Config, first: Option<i64>, most: Option<i64>, errors: &
     }
     let seconds = |number: i64| Duration::from_secs(u64::try_from(number).unwrap_or(0));
     (config.first_backoff, config.max_backoff) = (seconds(first), seconds(most));
-}
-
-/// Applies the lease settings of the file.
-fn lease(lease: &mut LeaderElectionConfig, settings: &LeaderElection, errors: &mut ErrorList) {
-    let path = Path::new("leaderElection");
-    if let Some(other) = settings.resource_lock.as_deref().filter(|lock| *lock != "leases") {
-        let detail = "resourceLock value must be \"leases\"";
-        errors.push(FieldError::invalid(&path.child("resourceLock"), other, detail));
-    }
-    let names = [
-        ("resourceName", &settings.resource_name, &mut lease.name),
-        ("resourceNamespace", &settings.resource_namespace, &mut lease.namespace),
-    ];
-    for (field, value, name) in names {
-        match value.as_deref() {
-            None => {}
-            Some("") => errors.push(FieldError::required(&path.child(field), "")),
-            Some(value) => value.clone_into(name),
-        }
-    }
-    let times = [
-        ("leaseDuration", settings.lease_duration, &mut lease.lease_duration),
-        ("renewDeadline", settings.renew_deadline, &mut lease.renew_deadline),
-        ("retryPeriod", settings.retry_period, &mut lease.retry_period),
-    ];
-    for (field, value, time) in times {
-        let Some(value) = value else { continue };
-        if value <= GoDuration::ZERO {
-            let detail = "must be greater than zero";
-            errors.push(FieldError::invalid(&path.child(field), value.to_string(), detail));
-        }
-        *time = value.to_std();
-    }
-    if lease.lease_duration <= lease.renew_deadline {
-        let detail = "LeaseDuration must be greater than RenewDeadline";
-        errors.push(FieldError::forbidden(&path.child("leaseDuration"), detail));
-    }
-    if lease.renew_deadline <= lease.retry_period.mul_f64(1.2) {
-        let detail = "must be greater than 1.2 times retryPeriod";
-        errors.push(FieldError::forbidden(&path.child("renewDeadline"), detail));
-    }
 }
 
 #[cfg(test)]

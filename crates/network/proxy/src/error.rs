@@ -9,4 +9,6 @@ pub enum ConfigError {
     File { path: PathBuf, reason: String },
     #[error("{field}: {value:?} is not valid; it has to be {expected}")]
     Value { field: &'static str, value: String, expected: &'static str },
+    #[error(transparent)]
+    Features(#[from] api_config::FeatureGateError),
 }

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use api_config::{
-    GoDuration, GoFlag as _, KubeProxyConfiguration,
+    FeatureGateFlags, FeatureGates, GoDuration, GoFlag as _, KubeProxyConfiguration,
     known::{self, Field, Flag, KnownFlags},
 };
 
@@ -63,6 +63,9 @@ pub struct Args {
     /// The CIDRs of the addresses that accept node ports, or "primary"
     #[arg(long, value_delimiter = ',')]
     pub nodeport_addresses: Vec<String>,
+    /// The flag of feature gates, which the file replaces
+    #[command(flatten)]
+    pub features: FeatureGateFlags,
     /// Flags that are accepted without effect
     #[command(flatten)]
     pub ignored: KnownFlags<Tables>,
@@ -89,6 +92,13 @@ impl Args {
                 decoded.value
             }
         };
+        let gates = match &self.config {
+            None => self.features.gates()?,
+            Some(_) => {
+                FeatureGates::of(config.feature_gates.iter().map(|(name, on)| (&**name, *on)))?
+            }
+        };
+        warnings.extend(gates.warnings());
         if !self.hostname_override.is_empty() {
             config.hostname_override = self.hostname_override.clone();
         }
@@ -140,7 +150,6 @@ const WITHOUT_EFFECT: &[Field] = &[
     ("configSyncPeriod", NO_RESYNC),
     ("conntrack", CONNTRACK),
     ("enableProfiling", "there is no Go profiler here"),
-    ("featureGates", "there are no gated features here"),
     ("ipvs", NO_IPVS),
     ("logging", "logging is set for all of Windlass"),
     ("oomScoreAdj", OOM_SCORE),
@@ -189,6 +198,7 @@ pub struct Tables;
 
 impl known::Tables for Tables {
     const TABLES: &'static [&'static [Flag]] = &[IGNORED, known::COMMON];
+    const ACTING: &'static [&'static str] = &["feature-gates"];
 }
 
 /// Parses an address to listen on. As upstream, a bare IP gets the default port, and an empty text is the default.
@@ -237,5 +247,21 @@ mod tests {
             warnings.iter().filter_map(|warning| warning.split(' ').next()).collect();
         assert_eq!(named, ["--bind-address-hard-fail", "--ipvs-scheduler", "--profiling"]);
         assert!(Cli::try_parse_from(["kube-proxy", "--no-such-flag"]).is_err());
+    }
+
+    #[test]
+    fn rejects_unknown_feature_gates_of_flag_and_file() {
+        let flag = Cli::try_parse_from(["kube-proxy", "--feature-gates=NoSuchGate=true"]).unwrap();
+        let words = "unrecognized feature gate: NoSuchGate";
+        assert_eq!(flag.args.configuration().unwrap_err().to_string(), words);
+        let file = std::env::temp_dir().join(format!("proxy-gates-{}", std::process::id()));
+        let text = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n\
+            featureGates: {NoSuchGate: true}\n";
+        std::fs::write(&file, text).unwrap();
+        let config = format!("--config={}", file.display());
+        let cli = Cli::try_parse_from(["kube-proxy", &config]).unwrap();
+        let error = cli.args.configuration().unwrap_err().to_string();
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(error, words);
     }
 }

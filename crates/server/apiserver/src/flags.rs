@@ -3,6 +3,8 @@
 
 mod access;
 mod audit;
+mod serving;
+mod tokens;
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
@@ -11,7 +13,7 @@ use std::{
 };
 
 use api_config::{
-    GoDuration, GoFlag as _,
+    FeatureGateError, FeatureGateFlags, GoDuration, GoFlag as _,
     known::{self, Flag, KnownFlags},
 };
 use api_meta::Cidr;
@@ -19,6 +21,8 @@ use api_meta::Cidr;
 use self::{
     access::{AccessFlagError, AccessFlags},
     audit::{AuditFlagError, AuditFlags},
+    serving::{ServingFlagError, ServingFlags},
+    tokens::{TokenFlagError, TokenFlags},
 };
 use crate::config::{Config, FrontProxy, ProxyClient};
 pub use crate::config::{RuntimeConfig, RuntimeConfigError};
@@ -81,7 +85,7 @@ pub struct Args {
     #[arg(long, default_value = "1h0m0s")]
     pub event_ttl: GoDuration,
     /// The maximum duration of a request
-    #[arg(long, default_value = "1m0s")]
+    #[arg(long, default_value = "1m0s", allow_hyphen_values = true)]
     pub request_timeout: GoDuration,
     /// Authorities that verify the kubelets' serving certificates
     #[arg(long)]
@@ -101,9 +105,9 @@ pub struct Args {
     /// Built-in APIs to enable or disable: GROUP/VERSION[/RESOURCE]=true|false, api/all, api/ga
     #[arg(long, value_delimiter = ',')]
     pub runtime_config: Vec<String>,
-    /// Issue tokens to Pods that are valid for a year, and warn when one is used beyond the requested lifetime
-    #[arg(long, go_bool(), default_value = "true")]
-    pub service_account_extend_token_expiration: bool,
+    /// Flags of service account tokens
+    #[command(flatten)]
+    pub tokens: TokenFlags,
     /// The issuer of service account tokens; if given several times, the first one issues and all are accepted
     #[arg(long, required = true)]
     pub service_account_issuer: Vec<String>,
@@ -128,6 +132,12 @@ pub struct Args {
     /// The key of the serving certificate
     #[arg(long, requires = "tls_cert_file")]
     pub tls_private_key_file: Option<PathBuf>,
+    /// Flags of the listener
+    #[command(flatten)]
+    pub serving: ServingFlags,
+    /// The flag of feature gates
+    #[command(flatten)]
+    pub features: FeatureGateFlags,
     /// Flags that are refused
     #[command(flatten)]
     pub refused: KnownFlags<Refused>,
@@ -264,6 +274,21 @@ pub enum FlagError {
     Access(#[from] AccessFlagError),
     #[error(transparent)]
     Audit(#[from] AuditFlagError),
+    #[error(transparent)]
+    Features(#[from] FeatureGateError),
+    #[error(transparent)]
+    Serving(#[from] ServingFlagError),
+    #[error(transparent)]
+    Tokens(#[from] TokenFlagError),
+    /// Flow control without a seat.
+    #[error(
+        "invalid configuration: MaxRequestsInFlight={reading} and MaxMutatingRequestsInFlight={mutating}; they must \
+         add up to something positive"
+    )]
+    Seats { reading: u32, mutating: u32 },
+    /// A duration below zero.
+    #[error("--{0} can not be negative value")]
+    Negative(&'static str),
     /// A required flag is missing.
     #[error("--{flag} is required: {reason}")]
     Missing { flag: &'static str, reason: &'static str },
@@ -303,7 +328,11 @@ impl Args {
             },
             service_account_signing_key: self.service_account_signing_key_file.clone(),
             service_account_issuers: self.service_account_issuer.clone(),
-            extend_token_expiration: self.service_account_extend_token_expiration,
+            extend_token_expiration: self.tokens.service_account_extend_token_expiration,
+            jwks_uri: self.tokens.jwks_uri()?,
+            max_token_expiration: self.tokens.max_expiration()?,
+            serving: self.serving.options()?,
+            features: self.features.gates()?,
             runtime_config: RuntimeConfig::parse(&self.runtime_config)?,
             api_audiences: self.api_audiences.clone(),
             kubelet_client: certificate.clone().zip(key.clone()),
@@ -320,11 +349,7 @@ impl Args {
             enable_admission: self.enable_admission_plugins.clone(),
             disable_admission: self.disable_admission_plugins.clone(),
             admission_file: self.admission_control_config_file.clone(),
-            // As upstream: flow control distributes the sum of both limits.
-            seats: self
-                .max_requests_inflight
-                .saturating_add(self.max_mutating_requests_inflight)
-                .max(1),
+            seats: self.seats()?,
         })
     }
 
@@ -348,11 +373,23 @@ impl Args {
             let reason = "--encryption-provider-config-automatic-reload must be set with --encryption-provider-config";
             return Err(FlagError::Missing { flag: "encryption-provider-config", reason });
         }
+        if self.request_timeout.nanos() < 0 {
+            return Err(FlagError::Negative("request-timeout"));
+        }
         if self.service_cluster_ip_range.is_empty() {
             let reason = "Services get their addresses from it";
             return Err(FlagError::Missing { flag: "service-cluster-ip-range", reason });
         }
         self.front_proxy.check()
+    }
+
+    /// Returns the number of seats. As upstream, flow control distributes the sum of both limits.
+    fn seats(&self) -> Result<u32, FlagError> {
+        let (reading, mutating) = (self.max_requests_inflight, self.max_mutating_requests_inflight);
+        match reading.saturating_add(mutating) {
+            0 => Err(FlagError::Seats { reading, mutating }),
+            seats => Ok(seats),
+        }
     }
 
     fn advertise(&self) -> Result<IpAddr, FlagError> {
@@ -425,14 +462,9 @@ const REFUSED: &[Flag] = &[
     ("egress-selector-config-file", true, "connections leave directly"),
     ("etcd-servers-overrides", true, ONE_STORE),
     ("kubernetes-service-node-port", true, "the Service kubernetes has a cluster address only"),
-    ("service-account-jwks-uri", true, "the discovery document names this server"),
-    ("service-account-max-token-expiration", true, "tokens live as long as is asked for"),
     ("service-account-signing-endpoint", true, "tokens are signed with a key file"),
-    ("strict-transport-security-directives", true, "answers have no such header"),
-    ("tls-cipher-suites", true, "suites are TLS 1.3's and TLS 1.2's with forward secrecy only"),
+    ("tracing-config-file", true, "requests are not traced"),
     ("tls-curve-preferences", true, "curves are X25519, P-256 and P-384"),
-    ("tls-min-version", true, "TLS 1.2 and 1.3 are supported"),
-    ("tls-sni-cert-key", true, "there is one serving certificate"),
 ];
 
 const ONE_LINE: &str = "each event is a line of the audit log, written by itself";
@@ -454,7 +486,6 @@ const IGNORED: &[Flag] = &[
     ("coordinated-leadership-lease-duration", true, NO_CANDIDATES),
     ("coordinated-leadership-renew-deadline", true, NO_CANDIDATES),
     ("coordinated-leadership-retry-period", true, NO_CANDIDATES),
-    ("cors-allowed-origins", true, "cross-origin requests of browsers are not allowed"),
     ("debug-socket-path", true, "there is no Go profiler here"),
     ("default-not-ready-toleration-seconds", true, "upstream's default of 300 is kept"),
     ("default-unreachable-toleration-seconds", true, "upstream's default of 300 is kept"),
@@ -471,15 +502,12 @@ const IGNORED: &[Flag] = &[
     ("etcd-healthcheck-timeout", true, TUNING),
     ("etcd-readycheck-timeout", true, TUNING),
     ("external-hostname", true, "the server generates no URLs with its own name"),
-    ("goaway-chance", true, "connections are not moved between servers"),
-    ("http2-max-streams-per-connection", true, TUNING),
     ("kubelet-port", true, "each node says where its kubelet listens"),
     ("kubelet-read-only-port", true, "kubelets have no port without authentication"),
     ("kubelet-timeout", true, TUNING),
     ("lease-reuse-duration-seconds", true, TUNING),
     ("livez-grace-period", true, "the server listens once it can answer"),
     ("max-connection-bytes-per-sec", true, TUNING),
-    ("min-request-timeout", true, TUNING),
     ("peer-advertise-ip", true, NO_PEERS),
     ("peer-advertise-port", true, NO_PEERS),
     ("peer-ca-file", true, NO_PEERS),
@@ -488,13 +516,10 @@ const IGNORED: &[Flag] = &[
     ("runtime-config-emulation-forward-compatible", false, "one version of the API is served"),
     ("send-retry-after-while-not-ready-once", false, "the server listens when it is ready"),
     ("service-account-lookup", false, "accounts are always looked up"),
-    ("shutdown-delay-duration", true, "open requests are drained without a delay"),
-    ("shutdown-send-retry-after", false, "open requests are drained without a delay"),
     ("shutdown-watch-termination-grace-period", true, "watches resume elsewhere at once"),
     ("storage-backend", true, "etcd3 is the only one"),
     ("storage-initialization-timeout", true, TUNING),
     ("storage-media-type", true, "objects in etcd are protobuf, custom ones JSON"),
-    ("tracing-config-file", true, "requests are not traced"),
     ("watch-cache", false, "it is always on"),
     ("watch-cache-sizes", true, "the watch cache is bounded by bytes"),
 ];
@@ -513,6 +538,7 @@ pub struct Ignored;
 
 impl known::Tables for Ignored {
     const TABLES: &'static [&'static [Flag]] = &[IGNORED, known::COMMON];
+    const ACTING: &'static [&'static str] = &["feature-gates"];
 }
 
 #[cfg(test)]

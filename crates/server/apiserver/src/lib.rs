@@ -46,11 +46,13 @@ use store::Store;
 use telemetry::metrics::Metrics;
 use tokio::net::TcpListener;
 
+pub use api_config::FeatureGates;
 pub use auditing::AuditError;
 pub use config::{
     AuditLogOptions, AuditOptions, AuditWebhookOptions, AuthenticationOptions,
     AuthorizationOptions, Batch as AuditBatch, Config, FrontProxy, Mode as AuditMode, OidcOptions,
-    ProxyClient, Throttle as AuditThrottle, TokenWebhookOptions, WebhookMode as AuditWebhookMode,
+    ProxyClient, ServingOptions, Throttle as AuditThrottle, TokenWebhookOptions,
+    WebhookMode as AuditWebhookMode,
 };
 pub use documents::version::KUBERNETES_VERSION;
 pub use handlers::plugins::AdmissionError;
@@ -230,7 +232,7 @@ pub async fn start_with(
     let left_over = service_repair::first(&repair).await;
     service_repair::follow(&repair, &addresses, left_over, tasks);
     custom_kinds::follow(server.state.clone(), new_client(), &changes, tasks);
-    let limits = serve::Limits::default();
+    let limits = server.state.config.serving.limits();
     let serving = serve::serve(listener, Some(tls), limits, server.clone(), tasks.clone());
     tasks.essential("listener", serving);
     let config = &server.state.config;
@@ -300,11 +302,18 @@ async fn listen(
         let files = (config.tls_certificate.as_path(), config.tls_key.as_path());
         pki::keep_self_signed(files, "kube-apiserver", own_names(config), rt::now())?;
     }
-    let tls = serve::ServerTls::from_files(
-        &config.tls_certificate,
-        &config.tls_key,
-        security.client_authorities.clone(),
-    )?;
+    let default = serve::KeyPairFiles {
+        certificate: config.tls_certificate.clone(),
+        key: config.tls_key.clone(),
+    };
+    let (policy, named) = (config.serving.tls.clone(), config.serving.named_certificates.clone());
+    let authorities = security.client_authorities.clone();
+    let tls = if named.is_empty() {
+        let serve::KeyPairFiles { certificate, key } = &default;
+        serve::ServerTls::from_files_under(policy, certificate, key, authorities)?
+    } else {
+        serve::ServerTls::from_named_files(policy, &default, named, authorities)?
+    };
     let address = config.bind;
     let failed = |source| StartError::Listen { address, source };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
@@ -356,8 +365,20 @@ impl ApiServer {
         self.server.state.config.bind
     }
 
-    /// Makes `/readyz` fail, so that load balancers stop sending requests before the server stops.
-    pub fn stopping(&self) {
-        self.server.instruments.readiness.stopping.store(true, Ordering::Relaxed);
+    /// Prepares the end of the listener, which the caller stops afterwards. `/readyz` fails at once, so that load
+    /// balancers send no more requests. Requests are served for the shutdown delay. If configured, new requests are
+    /// then rejected with `Retry-After` until the open ones are answered.
+    pub async fn wind_down(&self) {
+        let (config, instruments) = (&self.server.state.config, &self.server.instruments);
+        instruments.readiness.stopping.store(true, Ordering::Relaxed);
+        tokio::time::sleep(config.serving.shutdown_delay).await;
+        if config.serving.shutdown_retry_after {
+            instruments.readiness.refusing.store(true, Ordering::Relaxed);
+            let answered = || instruments.requests.unanswered() <= 0.0;
+            let all = rt::wait_until(config.request_timeout, Duration::from_millis(50), answered);
+            if !all.await {
+                tracing::warn!("stopping with unanswered requests");
+            }
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use api_config::{
-    Kubeconfig,
+    FeatureGateFlags, Kubeconfig,
     known::{self, Flag, KnownFlags},
 };
 use client::Client;
@@ -18,6 +18,7 @@ use store::{Store, embedded::Embedded};
 use crate::{
     diagnostics::{self, Diagnostics},
     failure::Failure,
+    process::GRACE,
 };
 
 fn client(kubeconfig: &Path, agent: &str) -> Result<Client, Failure> {
@@ -70,20 +71,37 @@ pub(crate) async fn kube_apiserver(
 ) -> Result<(), Failure> {
     let mut config = args.config()?;
     apiserver::check(&config)?;
+    log_features(&args.features)?;
     args.ignored.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
-    let encryption = encryption(args, &tasks).await?;
+    // The server outlives the signal to stop by the shutdown delay.
+    let serving = rt::Tasks::new(rt::Shutdown::new());
+    let encryption = encryption(args, &serving).await?;
     config.encryption = Some(encryption.clone());
     let store = open_store(&args.storage, encryption).await?;
     if let Some(schedule) = args.storage.schedule() {
         let saved = store.clone();
-        tasks.keep("snapshots", move || {
+        serving.keep("snapshots", move || {
             schedule.clone().follow(saved.clone(), apiserver::KEYSPACE, Arc::new(rt::SystemClock))
         });
     }
-    let api = apiserver::start(config, store, &tasks).await?;
-    tasks.shutdown().stopping().await;
-    api.stopping();
-    Ok(())
+    let starting = apiserver::start(config, store, &serving);
+    let Some(started) = tasks.shutdown().unless_stopping(starting).await else {
+        serving.drain(GRACE).await;
+        return Ok(());
+    };
+    let api = started?;
+    tokio::select! {
+        () = tasks.shutdown().stopping() => api.wind_down().await,
+        () = serving.shutdown().stopping() => {}
+    }
+    let drained = serving.drain(GRACE).await;
+    if !drained.unfinished.is_empty() {
+        tracing::warn!(tasks = ?drained.unfinished, "ended with tasks still running");
+    }
+    match serving.failure() {
+        Some(failure) => Err(failure.to_string().into()),
+        None => Ok(()),
+    }
 }
 
 /// Loads the configuration of encryption at rest. Without one, encrypted values are not read as objects.
@@ -145,6 +163,7 @@ pub(crate) async fn kube_controller_manager(
 ) -> Result<(), Failure> {
     let args = &command.args;
     let config = args.config()?;
+    log_features(&args.features)?;
     args.ignored.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     let agent = "kube-controller-manager/v1.36.2 (windlass)";
     let accounts =
@@ -170,6 +189,8 @@ pub(crate) struct Scheduler {
     client_ca_file: Option<PathBuf>,
     #[command(flatten)]
     diagnostics: diagnostics::Args,
+    #[command(flatten)]
+    features: FeatureGateFlags,
     #[command(flatten)]
     refused: KnownFlags<SchedulerRefusedFlags>,
     #[command(flatten)]
@@ -200,9 +221,9 @@ impl known::Tables for SchedulerIgnoredFlags {
             ("requestheader-client-ca-file", true, "front proxies are not trusted"),
         ],
         known::CLIENT,
-        known::LEADER_ELECTION,
         known::COMMON,
     ];
+    const ACTING: &'static [&'static str] = &["feature-gates"];
 }
 
 pub(crate) async fn kube_scheduler(command: &Scheduler, tasks: rt::Tasks) -> Result<(), Failure> {
@@ -211,6 +232,7 @@ pub(crate) async fn kube_scheduler(command: &Scheduler, tasks: rt::Tasks) -> Res
         return Err(format!("--{flag} is not supported: {reason}; start without it").into());
     }
     let config = args.config()?;
+    log_features(&command.features)?;
     command.ignored.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     let kubeconfig = config
         .kubeconfig
@@ -227,6 +249,12 @@ pub(crate) async fn kube_scheduler(command: &Scheduler, tasks: rt::Tasks) -> Res
     };
     diagnostics::serve(diagnostics, &command.diagnostics, &tasks).await?;
     Ok(scheduler::run(config, client, &tasks).await?)
+}
+
+/// Validates the feature gates and logs upstream's warnings about them.
+fn log_features(flags: &FeatureGateFlags) -> Result<(), Failure> {
+    flags.gates()?.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
+    Ok(())
 }
 
 fn optional_client(kubeconfig: Option<&Path>, agent: &str) -> Result<Option<Client>, Failure> {

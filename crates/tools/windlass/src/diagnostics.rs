@@ -35,6 +35,12 @@ pub(crate) struct Args {
     tls_cert_file: Option<PathBuf>,
     #[arg(long, requires = "tls_cert_file")]
     tls_private_key_file: Option<PathBuf>,
+    /// The lowest TLS version: VersionTLS12 or VersionTLS13
+    #[arg(long, default_value = "")]
+    tls_min_version: String,
+    /// The cipher suites of TLS 1.2; those of TLS 1.3 are always on
+    #[arg(long, value_delimiter = ',')]
+    tls_cipher_suites: Vec<String>,
     #[command(flatten)]
     refused: KnownFlags<RefusedFlags>,
     #[command(flatten)]
@@ -47,13 +53,7 @@ const REFUSED: &[Flag] = &[
     ("requestheader-uid-headers", true, "front proxies are not trusted"),
     ("disable-http2-serving", false, "clients choose between HTTP/1.1 and HTTP/2"),
     ("master", true, "the kubeconfig names the API server and its CA"),
-    (
-        "tls-cipher-suites",
-        true,
-        "only the suites of TLS 1.3, and those of TLS 1.2 with forward secrecy, are supported",
-    ),
     ("tls-curve-preferences", true, "the curves are X25519, P-256 and P-384"),
-    ("tls-min-version", true, "TLS 1.2 and 1.3 are supported"),
     ("tls-sni-cert-key", true, "there is one serving certificate"),
 ];
 
@@ -117,6 +117,7 @@ pub(crate) async fn serve(
     if let Some((flag, reason)) = args.refused.given().next() {
         return Err(format!("--{flag} is not supported: {reason}; start without it").into());
     }
+    let policy = serve::TlsPolicy::new(&args.tls_min_version, &args.tls_cipher_suites)?;
     args.ignored.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     if settings.address.port() == 0 {
         return Ok(());
@@ -129,12 +130,14 @@ pub(crate) async fn serve(
     let client_ca = client_ca.transpose()?;
     let hints = client_ca.as_ref().map(ClientCa::authorities).unwrap_or_default();
     let tls = match (&args.tls_cert_file, &args.tls_private_key_file) {
-        (Some(certificate), Some(key)) => ServerTls::from_files(certificate, key, hints)?,
+        (Some(certificate), Some(key)) => {
+            ServerTls::from_files_under(policy, certificate, key, hints)?
+        }
         _ => {
             // Probes do not verify the certificate.
             let names = vec![AltName::dns("localhost"), AltName::Ip(settings.address.ip())];
             let (certificate, key) = pki::self_signed(settings.component, names, rt::now())?;
-            ServerTls::new(&certificate, &key, hints)?
+            ServerTls::new_under(&policy, &certificate, &key, hints)?
         }
     };
     let listener = TcpListener::bind(settings.address)

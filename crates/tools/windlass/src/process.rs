@@ -122,7 +122,7 @@ where
 }
 
 /// The time that tasks have to end after SIGTERM.
-const GRACE: Duration = Duration::from_secs(5);
+pub(crate) const GRACE: Duration = Duration::from_secs(5);
 
 /// Runs a component until it ends or a signal stops it, and drains its tasks.
 async fn until_stopped<F, E>(component: impl FnOnce(rt::Tasks) -> F) -> Result<(), Failure>

@@ -397,14 +397,21 @@ fn check_job_update(new: &Value, old: &Value, errors: &mut ErrorList) {
     if !elastic {
         check_immutable(new, old, "spec.completions", errors);
     }
-    // A queue may set the placement of a suspended Job that has never started.
+    // A queue may set the placement and the resources of a suspended Job whose Pods are gone.
     let mut allowed = new.clone();
-    if old.flag("spec.suspend") && old.blank("status.startTime") {
+    if old.flag("spec.suspend") && old.int("status.active") == 0 {
         for field in ["nodeSelector", "affinity", "tolerations", "schedulingGates"] {
             allowed.keep(old, &format!("spec.template.spec.{field}"));
         }
         for field in ["labels", "annotations"] {
             allowed.keep(old, &format!("spec.template.metadata.{field}"));
+        }
+        for list in ["containers", "initContainers"] {
+            let list = format!("spec.template.spec.{list}");
+            for (container, old) in allowed.items_mut(&list).zip(old.items(&list)) {
+                container.keep(old, "resources.requests");
+                container.keep(old, "resources.limits");
+            }
         }
     }
     check_immutable(&allowed, old, "spec.template", errors);
@@ -463,7 +470,41 @@ fn check_time_zone(zone: &str, path: &Path, errors: &mut ErrorList) {
 mod tests {
     use serde_json::json;
 
-    use crate::kinds::tests::errors;
+    use crate::kinds::{
+        strategy,
+        tests::{errors, made, updated},
+    };
+
+    #[test]
+    fn changes_resources_of_suspended_job_without_pods() {
+        let job = |suspend: bool, active: i64| {
+            let template = json!({"spec": {"restartPolicy": "Never", "containers":
+                [{"name": "c", "image": "nginx", "resources": {"requests": {"cpu": "1"}}}]}});
+            let mut job =
+                made("batch", "jobs", json!({"spec": {"suspend": suspend, "template": template}}));
+            job["status"] = json!({"active": active, "startTime": "2026-01-01T00:00:00Z"});
+            job
+        };
+        let resize = |job: &mut serde_json::Value| {
+            let resources = &mut job["spec"]["template"]["spec"]["containers"][0]["resources"];
+            *resources = json!({"requests": {"cpu": "2", "example.com/gpu": "1"}, "limits": {"example.com/gpu": "1"}});
+            job["spec"]["suspend"] = json!(false);
+        };
+        let jobs = strategy("batch", "jobs");
+        let (resized, refused) = updated(jobs, &job(true, 0), resize);
+        assert_eq!(refused, "[]");
+        let resources = &resized["spec"]["template"]["spec"]["containers"][0]["resources"];
+        assert_eq!(resources["requests"]["cpu"], "2");
+        for job in [job(true, 1), job(false, 0)] {
+            let (_, refused) = updated(jobs, &job, resize);
+            assert!(refused.contains("spec.template: Invalid value"), "{refused}");
+        }
+        let renamed = |job: &mut serde_json::Value| {
+            job["spec"]["template"]["spec"]["containers"][0]["image"] = json!("other");
+        };
+        let (_, refused) = updated(jobs, &job(true, 0), renamed);
+        assert!(refused.contains("field is immutable"), "{refused}");
+    }
 
     #[test]
     fn rejects_local_time_zone() {

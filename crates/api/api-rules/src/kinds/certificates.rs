@@ -2,7 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use api_meta::{ErrorList, FieldError, Path, Tree as _};
+use api_meta::{ErrorList, FieldError, Path, Tree as _, go_quote};
+use base64::{Engine, engine::general_purpose::STANDARD};
 use pki::SigningRequest;
 use serde_json::{Value, json};
 
@@ -144,14 +145,49 @@ fn check_request(spec: &Value) -> Result<(), pki::Error> {
     }
 }
 
+/// The error for an issued certificate that is not a PEM chain, in upstream's words.
+#[derive(Debug, thiserror::Error)]
+enum CertificateDataError {
+    #[error("must contain at least one CERTIFICATE PEM block")]
+    NoBlock,
+    #[error("only CERTIFICATE PEM blocks are allowed, found {}", go_quote(.0))]
+    Block(String),
+    #[error(transparent)]
+    Unreadable(#[from] pki::Error),
+}
+
 fn check_certificate(new: &Value, old: &Value, errors: &mut ErrorList) {
-    if !old.blank("status.certificate")
-        && new.at("status.certificate") != old.at("status.certificate")
-    {
-        let path = Path::new("status").child("certificate");
-        let detail = "updates may not set certificate content";
+    const FIELD: &str = "status.certificate";
+    let path = Path::new("status").child("certificate");
+    if new.at(FIELD) == old.at(FIELD) {
+        return;
+    }
+    if !old.blank(FIELD) {
+        let detail = "updates may not modify existing certificate content";
         errors.push(FieldError::forbidden(&path, detail));
     }
+    if !new.blank(FIELD)
+        && let Err(error) = check_certificate_data(new.text(FIELD))
+    {
+        let detail = error.to_string();
+        errors.push(FieldError::invalid(&path, "<certificate data>", detail));
+    }
+}
+
+fn check_certificate_data(encoded: &str) -> Result<(), CertificateDataError> {
+    // The schema has decoded the field, so it is base64.
+    let text = STANDARD.decode(encoded).unwrap_or_default();
+    let blocks = pki::decode_all(&String::from_utf8_lossy(&text))?;
+    if blocks.is_empty() {
+        return Err(CertificateDataError::NoBlock);
+    }
+    for (label, der) in blocks {
+        if label != "CERTIFICATE" {
+            return Err(CertificateDataError::Block(label));
+        }
+        pki::Cert::from_der(der)?;
+    }
+    Ok(())
 }
 
 fn check_decisions(new: &Value, old: &Value, errors: &mut ErrorList) {
@@ -177,7 +213,6 @@ fn check_decisions(new: &Value, old: &Value, errors: &mut ErrorList) {
 #[cfg(test)]
 mod tests {
     use api_meta::field::aggregate;
-    use base64::{Engine, engine::general_purpose::STANDARD};
     use pki::{AltName, Key, KeyAlgorithm, Subject};
 
     use super::*;
@@ -251,5 +286,39 @@ mod tests {
         let status = new["status"].as_object().unwrap();
         assert_eq!(status.keys().collect::<Vec<_>>(), ["conditions"]);
         assert_eq!(new["status"]["conditions"][0]["lastUpdateTime"], NOW);
+    }
+
+    #[test]
+    fn rejects_issued_certificate_that_is_none() {
+        let of = |old: &str, new: &str| {
+            let csr = |text: &str| json!({"status": {"certificate": STANDARD.encode(text)}});
+            let mut errors = ErrorList::new();
+            let old = if old.is_empty() { json!({}) } else { csr(old) };
+            check_certificate(&csr(new), &old, &mut errors);
+            if errors.is_empty() { String::new() } else { aggregate(&errors) }
+        };
+        let validity = pki::Validity::starting(
+            std::time::SystemTime::UNIX_EPOCH,
+            std::time::Duration::from_secs(60),
+        );
+        let authority = pki::Authority::create("ca", KeyAlgorithm::EcdsaP256, validity).unwrap();
+        let pem = authority.cert().to_pem();
+        let wrong = "status.certificate: Invalid value: \"<certificate data>\": ";
+        assert_eq!(of("", &format!("{pem}{pem}")), "");
+        assert_eq!(of(&pem, &pem), "");
+        assert_eq!(
+            of(&pem, &format!("{pem}{pem}")),
+            "status.certificate: Forbidden: updates may not modify existing certificate content"
+        );
+        assert_eq!(
+            of("", "none"),
+            format!("{wrong}must contain at least one CERTIFICATE PEM block")
+        );
+        assert_eq!(
+            of("", &pem.replace("CERTIFICATE", "X")),
+            format!("{wrong}only CERTIFICATE PEM blocks are allowed, found \"X\"")
+        );
+        let empty = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        assert!(of("", empty).starts_with(wrong));
     }
 }

@@ -6,7 +6,6 @@ use api_meta::{ErrorList, FieldError, Path, Tree as _};
 use serde_json::Value;
 
 use super::{containers, spec};
-use crate::meta::immutable;
 
 const MUTABLE: &str = "pod updates may not change fields other than \
     `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` \
@@ -128,10 +127,11 @@ fn by_name(containers: &[Value]) -> HashMap<&str, &Value> {
     first
 }
 
-/// Restores everything but the containers' resources and resize policies, for `resize`.
+/// Restores everything but the Pod's and the containers' resources and the resize policies, for `resize`. The resize
+/// policies are validated: they may not change.
 pub(super) fn only_resources(new: &mut Value, old: &Value) {
     let sent = new.clone();
-    only(new, old, &[]);
+    only(new, old, &["resources"]);
     for list in ["spec.containers", "spec.initContainers"] {
         let sent = by_name(sent.items(list));
         for container in new.items_mut(list) {
@@ -168,39 +168,117 @@ pub(super) fn check_ephemeral(new: &Value, old: &Value, errors: &mut ErrorList) 
     }
 }
 
+/// The path of errors that upstream reports for a Pod as a whole.
+const WHOLE: &str = "[]";
+
+/// The annotation of mirror Pods, which represent static Pods.
+const MIRROR: [&str; 3] = ["metadata", "annotations", "kubernetes.io/config.mirror"];
+
+/// Validates an update of `resize`. The kubelet decides later if the node has room; it reports this by the conditions
+/// `PodResizePending` and `PodResizeInProgress`, and what it has applied by `status.resources`.
 pub(super) fn check_resize(new: &Value, old: &Value, errors: &mut ErrorList) {
-    let path = Path::new("spec");
+    let (path, whole) = (Path::new("spec"), Path::new(WHOLE));
     spec::check(new.at("spec"), &path, errors);
+    if old.has(&MIRROR) {
+        errors.push(FieldError::forbidden(&whole, "static pods cannot be resized"));
+        return;
+    }
+    if old.text("spec.os.name") == "windows" {
+        errors.push(FieldError::forbidden(&whole, "windows pods cannot be resized"));
+        return;
+    }
     let mut fresh = new.clone();
     super::status::on_create(&mut fresh);
     if fresh.text("status.qosClass") != old.text("status.qosClass") {
         errors.push(FieldError::invalid(
-            &Path::new("metadata"),
+            &path,
             old.text("status.qosClass"),
             "Pod QOS Class may not change as a result of resizing",
         ));
     }
-    for list in ["containers", "initContainers"] {
+    let running = old.items("status.containerStatuses").iter().find(|c| c.has("state.running"));
+    if running.is_some_and(|container| !container.has("resources")) {
+        let detail = "Pod running on node without support for resize";
+        errors.push(FieldError::forbidden(&path, detail));
+    }
+    check_pod_level(new.at("spec"), old.at("spec"), errors);
+    for list in ["initContainers", "containers"] {
         let full = format!("spec.{list}");
         for (i, (new, old)) in new.items(&full).iter().zip(old.items(&full)).enumerate() {
-            let path = path.child(list).index(i).child("resources");
-            for amounts in ["requests", "limits"] {
-                let field = format!("resources.{amounts}");
-                // An absent list equals an empty one.
-                fn fixed<'a>(c: &'a Value, field: &str) -> Vec<(&'a String, &'a Value)> {
-                    let all = c.at(field).as_object().into_iter().flatten();
-                    all.filter(|(name, _)| *name != "cpu" && *name != "memory").collect()
-                }
-                if fixed(new, &field) != fixed(old, &field) {
-                    errors.push(FieldError::forbidden(
-                        &path.child(amounts),
-                        "only cpu and memory resources are mutable",
-                    ));
-                }
-            }
-            if new.at("resources.claims") != old.at("resources.claims") {
-                errors.push(immutable(&path.child("claims"), new.at("resources.claims")));
+            check_container_resize(new, old, &path.child(list).index(i), errors);
+            if list == "initContainers" {
+                check_init_restart(new, old, &path.child(list).index(i), errors);
             }
         }
     }
+}
+
+/// Validates a change of the resources that the containers of a Pod share.
+fn check_pod_level(new: &Value, old: &Value, errors: &mut ErrorList) {
+    let path = Path::new("spec");
+    let resources = path.child("resources");
+    if old.has("resources") && !new.has("resources") {
+        let detail = "pod-level resources cannot be removed";
+        errors.push(FieldError::forbidden(&resources, detail));
+        return;
+    }
+    for (list, detail) in [
+        ("requests", "pod-level resource requests cannot be removed"),
+        ("limits", "pod-level resource limits cannot be removed"),
+    ] {
+        if removes_amount(new, old, list) {
+            errors.push(FieldError::forbidden(&resources.child(list), detail));
+        }
+    }
+    if changes_other_than_amounts(new, old) {
+        let detail = "only cpu and memory resources are mutable at pod-level";
+        errors.push(FieldError::forbidden(&path, detail));
+    }
+}
+
+/// Validates a change of a container's resources.
+fn check_container_resize(new: &Value, old: &Value, path: &Path, errors: &mut ErrorList) {
+    for (list, detail) in [
+        ("requests", "resource requests cannot be removed"),
+        ("limits", "resource limits cannot be removed"),
+    ] {
+        if removes_amount(new, old, list) {
+            errors.push(FieldError::forbidden(&path.child("resources").child(list), detail));
+        }
+    }
+    if changes_other_than_amounts(new, old)
+        || new.items("resizePolicy") != old.items("resizePolicy")
+    {
+        let detail = "only cpu and memory resources are mutable";
+        errors.push(FieldError::forbidden(&Path::new("spec"), detail));
+    }
+}
+
+/// Rejects a resize of an init container that would have to restart.
+fn check_init_restart(new: &Value, old: &Value, path: &Path, errors: &mut ErrorList) {
+    let mut policies = new.items("resizePolicy").iter();
+    let restarts = policies.any(|policy| policy.text("restartPolicy") == "RestartContainer");
+    if restarts && new.text("restartPolicy") != "Always" && new != old {
+        let detail = "non-sidecar init containers with a resize policy of RestartContainer cannot be resized";
+        errors.push(FieldError::forbidden(path, detail));
+    }
+}
+
+/// Reports whether the new list of requests or limits lacks a resource of the old one.
+fn removes_amount(new: &Value, old: &Value, list: &str) -> bool {
+    let way = ["resources", list];
+    old.pairs(&way).any(|(name, _)| new.at(&way).get(name).is_none())
+}
+
+/// Reports whether resources differ in more than the amounts of CPU and memory. An absent list equals an empty one.
+fn changes_other_than_amounts(new: &Value, old: &Value) -> bool {
+    fn fixed<'a>(holder: &'a Value, list: &str) -> Vec<(&'a String, &'a Value)> {
+        let way = ["resources", list];
+        let all = holder.pairs(&way);
+        all.filter(|(name, _)| *name != "cpu" && *name != "memory").collect()
+    }
+    let differs = |list: &str| fixed(new, list) != fixed(old, list);
+    differs("requests")
+        || differs("limits")
+        || new.items("resources.claims") != old.items("resources.claims")
 }

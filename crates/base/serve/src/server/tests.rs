@@ -129,6 +129,32 @@ async fn keeps_connection_with_open_response() {
     assert!(ended.is_err(), "it was closed after {:?}", begun.elapsed());
 }
 
+#[tokio::test]
+async fn closes_http2_connection_by_chance() {
+    let (client, server) = tokio::io::duplex(64 << 10);
+    let limits = Limits { goaway_chance: 1.0, ..Limits::default() };
+    let serving = async move {
+        let handler = Arc::new(TestHandler);
+        serve_stream(server, Connection::default(), handler, &limits, rt::Shutdown::new()).await
+    };
+    let using = async {
+        let io = TokioIo::new(client);
+        let (mut sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
+        let asking = async {
+            let request = Request::get("http://a/").body(full("")).unwrap();
+            let response = sender.send_request(request).await.unwrap();
+            assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "yes");
+        };
+        // The request is answered, and then the server closes the connection.
+        let (ended, ()) = tokio::join!(connection, asking);
+        ended.unwrap();
+    };
+    let both = async { tokio::join!(serving, using) };
+    let (served, ()) = tokio::time::timeout(Duration::from_secs(10), both).await.unwrap();
+    served.unwrap();
+}
+
 fn peer(text: &str) -> SocketAddr {
     SocketAddr::new(text.parse().unwrap(), 1)
 }

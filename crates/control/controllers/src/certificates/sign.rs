@@ -1,6 +1,6 @@
 //! Signs approved requests for the signers that are built into Kubernetes.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use client::Error;
@@ -10,7 +10,10 @@ use super::{
     reconcile::{StatusChange, change_status, follow},
     request::{API_CLIENT, Csr, KUBELET_CLIENT, KUBELET_SERVING, LEGACY, RequestError},
 };
-use crate::context::Context;
+use crate::{config::Config, context::Context};
+
+/// The signers that are built into Kubernetes.
+pub(crate) const SIGNERS: [&str; 4] = [KUBELET_CLIENT, KUBELET_SERVING, API_CLIENT, LEGACY];
 
 /// Returns the decoded request and the usage of the certificate. The error is the reason to refuse it.
 pub(super) fn plan(csr: &Csr) -> Result<(SigningRequest, Usage), RequestError> {
@@ -32,28 +35,46 @@ pub(super) fn plan(csr: &Csr) -> Result<(SigningRequest, Usage), RequestError> {
 }
 
 pub(crate) fn start(context: Context) {
-    let Some((certificate, key)) = &context.config.signing else { return };
-    let authority = Cert::from_pem(certificate)
-        .and_then(|certificate| Authority::from_parts(certificate, Key::from_pem(key)?));
-    let authority = match authority {
-        Ok(authority) => Arc::new(authority),
-        Err(error) => {
-            tracing::error!(%error, "cannot sign certificates: the cluster's signing certificate and key are unusable");
-            return;
-        }
-    };
+    let authorities = Arc::new(authorities(&context.config));
+    if authorities.is_empty() {
+        return;
+    }
     let approved = |csr: &Csr| {
-        [KUBELET_CLIENT, KUBELET_SERVING, API_CLIENT, LEGACY]
-            .contains(&csr.spec.signer_name.as_str())
+        SIGNERS.contains(&csr.spec.signer_name.as_str())
             && csr.has("Approved")
             && !csr.has("Denied")
             && !csr.has("Failed")
             && csr.status.certificate.is_none()
     };
     follow(&context, approved, move |context, csr| {
-        let authority = authority.clone();
-        async move { sign(&context, &authority, &csr).await }
+        let authorities = authorities.clone();
+        async move {
+            match authorities.get(csr.spec.signer_name.as_str()) {
+                Some(authority) => sign(&context, authority, &csr).await,
+                None => Ok(()),
+            }
+        }
     });
+}
+
+/// Returns the authority of each built-in signer. A signer without usable certificate and key signs nothing.
+fn authorities(config: &Config) -> BTreeMap<&'static str, Authority> {
+    let mut authorities = BTreeMap::new();
+    for signer in SIGNERS {
+        let Some((certificate, key)) = config.signers.get(signer).or(config.signing.as_ref())
+        else {
+            continue;
+        };
+        let authority = Cert::from_pem(certificate)
+            .and_then(|certificate| Authority::from_parts(certificate, Key::from_pem(key)?));
+        match authority {
+            Ok(authority) => drop(authorities.insert(signer, authority)),
+            Err(error) => {
+                tracing::error!(signer, %error, "cannot sign certificates: certificate and key are unusable");
+            }
+        }
+    }
+    authorities
 }
 
 async fn sign(context: &Context, authority: &Authority, csr: &Csr) -> Result<(), Error> {

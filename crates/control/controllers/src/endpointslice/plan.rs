@@ -23,10 +23,10 @@ pub(super) struct Topology<'a> {
 /// The manager of the slices, in their label.
 pub(super) const MANAGER: &str = "endpointslice-controller.k8s.io";
 
-const MAX_ENDPOINTS: usize = 100;
-
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
+    /// The number of endpoints in a slice (`--max-endpoints-per-slice`).
+    max_endpoints: usize,
     pub(crate) create: Vec<Value>,
     pub(crate) update: Vec<(String, Value)>,
     pub(crate) delete: Vec<ObjectMeta>,
@@ -43,6 +43,7 @@ pub(super) fn plan(
     pods: &[Arc<Pod>],
     slices: &[Arc<Slice>],
     topology: &Topology<'_>,
+    max_endpoints: usize,
 ) -> Plan {
     let families = families(service);
     let mut desired: BTreeMap<Group, Vec<Endpoint>> = BTreeMap::new();
@@ -58,7 +59,7 @@ pub(super) fn plan(
         }
     }
     let balance = add_hints(service, &families, &mut desired, topology.zones);
-    let mut plan = Plan { balance, ..Plan::default() };
+    let mut plan = Plan { balance, max_endpoints, ..Plan::default() };
     let mut grouped: BTreeMap<Group, Vec<&Arc<Slice>>> = BTreeMap::new();
     for slice in slices {
         let mut ports = slice.ports.clone();
@@ -149,7 +150,7 @@ fn fill(
     retained
         .sort_by_key(|slice| (std::cmp::Reverse(changed(slice)), std::cmp::Reverse(slice.1.len())));
     for (_, endpoints) in &mut retained {
-        let room = MAX_ENDPOINTS - endpoints.len().min(MAX_ENDPOINTS);
+        let room = plan.max_endpoints.saturating_sub(endpoints.len());
         endpoints.extend(rest.drain(..room.min(rest.len())));
     }
     let mut total = 0;
@@ -165,7 +166,7 @@ fn fill(
         }
     }
     while !rest.is_empty() || total == 0 {
-        let some: Vec<_> = rest.drain(..rest.len().min(MAX_ENDPOINTS)).collect();
+        let some: Vec<_> = rest.drain(..rest.len().min(plan.max_endpoints)).collect();
         if some.is_empty() && !last(group) {
             break;
         }

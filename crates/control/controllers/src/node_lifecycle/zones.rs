@@ -5,18 +5,12 @@ use std::{collections::HashMap, time::Duration};
 use api_meta::TokenBucket;
 use tokio::time::Instant;
 
-use crate::views::Node;
-
-/// The rate at which nodes are tainted for eviction, per second.
-const RATE: f64 = 0.1;
-/// The rate in a large zone whose nodes are mostly unhealthy, per second.
-const SLOW_RATE: f64 = 0.01;
-const LARGE: usize = 50;
-const MOST: f64 = 0.55;
+use crate::{config::EvictionRates, views::Node};
 
 /// The eviction rate of each zone.
 #[derive(Debug, Default)]
 pub(super) struct Zones {
+    rates: EvictionRates,
     zones: HashMap<String, Zone>,
 }
 
@@ -28,8 +22,8 @@ struct Zone {
 }
 
 impl Zone {
-    fn new(now: Instant) -> Self {
-        Self { rate: RATE, left: TokenBucket::new(1.0), at: now }
+    fn new(rate: f64, now: Instant) -> Self {
+        Self { rate, left: TokenBucket::new(1.0), at: now }
     }
 
     fn refill(&mut self, now: Instant) {
@@ -45,6 +39,10 @@ pub(super) fn zone_of(node: &Node) -> String {
 }
 
 impl Zones {
+    pub(super) fn new(rates: EvictionRates) -> Self {
+        Self { rates, zones: HashMap::new() }
+    }
+
     /// Sets each zone's rate by the health of its nodes. If all zones are entirely unhealthy, the fault is likely on
     /// this side and nothing is evicted.
     pub(super) fn update(&mut self, nodes: impl Iterator<Item = (String, bool)>, now: Instant) {
@@ -56,23 +54,25 @@ impl Zones {
         }
         let all_lost = counts.values().all(|(all, sick)| all == sick);
         self.zones.retain(|zone, _| counts.contains_key(zone));
+        let rates = self.rates;
         for (name, (all, sick)) in counts {
-            let zone = self.zones.entry(name).or_insert_with(|| Zone::new(now));
+            let zone = self.zones.entry(name).or_insert_with(|| Zone::new(rates.usual, now));
             zone.refill(now);
-            let mostly = sick > 2 && sick as f64 / all as f64 >= MOST;
+            let mostly = sick > 2 && sick as f64 / all as f64 >= rates.threshold;
             zone.rate = match () {
                 () if all_lost => 0.0,
-                () if all == sick => RATE,
-                () if mostly && all > LARGE => SLOW_RATE,
+                () if all == sick => rates.usual,
+                () if mostly && all > rates.large => rates.secondary,
                 () if mostly => 0.0,
-                () => RATE,
+                () => rates.usual,
             };
         }
     }
 
     /// Permits the eviction of one node in the zone, or returns the time to wait before the next attempt.
     pub(super) fn permit(&mut self, zone: &str, now: Instant) -> Result<(), Duration> {
-        let zone = self.zones.entry(zone.to_owned()).or_insert_with(|| Zone::new(now));
+        let usual = self.rates.usual;
+        let zone = self.zones.entry(zone.to_owned()).or_insert_with(|| Zone::new(usual, now));
         zone.refill(now);
         if zone.rate > 0.0 && zone.left.take() {
             return Ok(());
@@ -86,7 +86,11 @@ mod tests {
     use super::*;
 
     fn zones(sizes: &[(usize, usize)], now: Instant) -> Zones {
-        let mut zones = Zones::default();
+        zones_at(EvictionRates::default(), sizes, now)
+    }
+
+    fn zones_at(rates: EvictionRates, sizes: &[(usize, usize)], now: Instant) -> Zones {
+        let mut zones = Zones::new(rates);
         let nodes = sizes.iter().enumerate().flat_map(|(zone, &(well, sick))| {
             (0..well + sick).map(move |n| (zone.to_string(), n < well))
         });
@@ -112,5 +116,22 @@ mod tests {
         assert!(!ok(&[(0, 3), (0, 2)], "0"), "everything sick");
         assert!(ok(&[(0, 3), (2, 0)], "0"), "one zone lost, another well");
         assert!(!ok(&[(0, 1)], "0"), "a single node is everything");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn applies_configured_rates() {
+        let start = Instant::now();
+        let fast = EvictionRates { usual: 1.0, ..EvictionRates::default() };
+        let mut zones = zones_at(fast, &[(3, 1)], start);
+        assert!(zones.permit("0", start).is_ok());
+        assert!(zones.permit("0", start + Duration::from_secs(1)).is_ok());
+        let ok = |rates, sizes: &[(usize, usize)]| {
+            zones_at(rates, sizes, start).permit("0", start).is_ok()
+        };
+        let usual = EvictionRates::default();
+        assert!(!ok(EvictionRates { usual: 0.0, ..usual }, &[(3, 1)]), "evictions are off");
+        assert!(ok(EvictionRates { large: 4, ..usual }, &[(2, 3)]), "five nodes are many");
+        assert!(ok(EvictionRates { threshold: 0.9, ..usual }, &[(2, 3)]), "three of five are few");
+        assert!(!ok(EvictionRates { threshold: 0.3, ..usual }, &[(6, 4)]), "four of ten are many");
     }
 }

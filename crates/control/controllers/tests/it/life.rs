@@ -215,7 +215,12 @@ async fn approves_and_signs_kubelet_request() {
         Validity::starting(std::time::SystemTime::now(), std::time::Duration::from_secs(7200));
     let ca = Authority::create("kubernetes", KeyAlgorithm::EcdsaP256, validity).unwrap();
     let config = controllers::Config {
-        signing: Some((ca.cert().to_pem(), ca.key().to_pem().unwrap())),
+        // The signer has a certificate of its own (--cluster-signing-kubelet-client-cert-file).
+        signers: [(
+            "kubernetes.io/kube-apiserver-client-kubelet",
+            (ca.cert().to_pem(), ca.key().to_pem().unwrap()),
+        )]
+        .into(),
         ..controllers::Config::default()
     };
     let cluster = Cluster::start(config).await;

@@ -316,3 +316,34 @@ fn lists_every_plugin_of_core() {
         assert!(profile_config::is_known(plugin.name()), "{}", plugin.name());
     }
 }
+
+#[test]
+fn applies_leader_election_flags() {
+    #[derive(clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+    let config = |flags: &[&str]| {
+        let cli = <Cli as clap::Parser>::try_parse_from([&["kube-scheduler"], flags].concat());
+        cli.unwrap().args.config()
+    };
+    let own = config(&[
+        "--leader-elect-lease-duration=60s",
+        "--leader-elect-renew-deadline=40s",
+        "--leader-elect-resource-name=second",
+        "--leader-elect-resource-namespace=apps",
+    ]);
+    let lease = own.unwrap().lease;
+    assert_eq!((&*lease.namespace, &*lease.name), ("apps", "second"));
+    assert_eq!((lease.lease_duration.as_secs(), lease.renew_deadline.as_secs()), (60, 40));
+    for (flag, words) in [
+        ("--leader-elect-lease-duration=10s", "LeaseDuration must be greater than RenewDeadline"),
+        ("--leader-elect-retry-period=-1s", "leaderElection.retryPeriod: Invalid value"),
+        ("--leader-elect-resource-name=", "leaderElection.resourceName: Required value"),
+        ("--leader-elect-resource-lock=endpoints", "resourceLock value must be"),
+    ] {
+        let error = config(&[flag]).unwrap_err().to_string();
+        assert!(error.contains(words), "{flag}: {error}");
+    }
+}

@@ -4,6 +4,7 @@
 mod access;
 mod audit;
 mod runtime;
+mod serving;
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -12,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use api_config::FeatureGates;
 use api_meta::Cidr;
 use data_encoding::BASE32_NOPAD;
 use sha2::{Digest as _, Sha256};
@@ -23,6 +25,7 @@ pub use self::audit::{
     AuditLogOptions, AuditOptions, AuditWebhookOptions, Batch, Mode, Throttle, WebhookMode,
 };
 pub use self::runtime::{RuntimeConfig, RuntimeConfigError};
+pub use self::serving::ServingOptions;
 
 /// The configuration of an API server, independent of its source (flags or an embedding program).
 #[derive(Clone, Debug)]
@@ -62,6 +65,14 @@ pub struct Config {
     /// `true` if a Pod's token for the API server is valid for a year. Its use after the requested lifetime is
     /// reported.
     pub extend_token_expiration: bool,
+    /// The URI of the keys in the discovery document of the issuer. `None` for the issuer's path `/openid/v1/jwks`.
+    pub jwks_uri: Option<String>,
+    /// The longest validity of a service account token; `None` for no limit.
+    pub max_token_expiration: Option<Duration>,
+    /// The settings of the listener.
+    pub serving: ServingOptions,
+    /// The feature gates.
+    pub features: FeatureGates,
     /// The built-in APIs that are served.
     pub runtime_config: RuntimeConfig,
     /// The audiences that tokens are accepted for. If empty, the issuers.

@@ -37,11 +37,25 @@ pub enum RuntimeConfigError {
 
 /// Parses a boolean like Go's `strconv.ParseBool`. An empty value is true.
 fn switch(key: &str, value: &str) -> Result<bool, RuntimeConfigError> {
-    match value {
-        "" | "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        _ => Err(RuntimeConfigError::Bool { key: key.to_owned(), value: value.to_owned() }),
-    }
+    let wrong = || RuntimeConfigError::Bool { key: key.to_owned(), value: value.to_owned() };
+    if value.is_empty() { Ok(true) } else { api_meta::go_bool(value).ok_or_else(wrong) }
+}
+
+/// The groups and versions that upstream has and serves only on demand. They do not exist here.
+const ON_DEMAND: [(&str, &[&str]); 9] = [
+    ("admissionregistration.k8s.io", &["v1alpha1", "v1beta1"]),
+    ("certificates.k8s.io", &["v1alpha1", "v1beta1"]),
+    ("coordination.k8s.io", &["v1alpha2", "v1beta1"]),
+    ("internal.apiserver.k8s.io", &["v1alpha1"]),
+    ("networking.k8s.io", &["v1beta1"]),
+    ("resource.k8s.io", &["v1alpha3", "v1beta1", "v1beta2"]),
+    ("scheduling.k8s.io", &["v1alpha2"]),
+    ("storage.k8s.io", &["v1beta1"]),
+    ("storagemigration.k8s.io", &["v1beta1"]),
+];
+
+fn is_on_demand(group: &str, version: &str) -> bool {
+    ON_DEMAND.iter().any(|(g, versions)| *g == group && versions.contains(&version))
 }
 
 impl RuntimeConfig {
@@ -80,6 +94,9 @@ impl RuntimeConfig {
         let (group, version, resource) = split(key)?;
         let (group, version) = (group.to_owned(), version.to_owned());
         let here = |r: &api_schema::ApiResource| r.group == group && r.version == version;
+        if on && is_on_demand(&group, &version) {
+            return Err(RuntimeConfigError::NotHere(key.to_owned()));
+        }
         if on && !api_schema::resources().iter().any(here) {
             return Err(RuntimeConfigError::Version(format!("{group}/{version}")));
         }
@@ -116,7 +133,8 @@ fn check_groups<'a>(keys: impl Iterator<Item = &'a &'a str>) -> Result<(), Runti
     let mut unknown = Vec::new();
     for key in keys {
         let (group, version, _) = split(key)?;
-        if !api_schema::resources().iter().any(|resource| resource.group == group) {
+        let served = api_schema::resources().iter().any(|resource| resource.group == group);
+        if !served && !ON_DEMAND.iter().any(|(known, _)| *known == group) {
             unknown.push(format!("{group}/{version}"));
         }
     }
@@ -152,6 +170,7 @@ mod tests {
         assert_eq!(served("api/v1/pods=false"), [false, true, true]);
         assert_eq!(served("api/ga=false,batch/v1=true"), [false, true, true]);
         assert_eq!(served("api/all=false,api/ga=true"), [true; 3]);
+        assert_eq!(served("storagemigration.k8s.io/v1beta1=false"), [true; 3]);
     }
 
     #[test]
@@ -171,7 +190,13 @@ mod tests {
         ] {
             assert_eq!(parsed(flag).unwrap_err().to_string(), told);
         }
-        for flag in ["api/all=true", "api/beta=true", "api/alpha=true"] {
+        for flag in [
+            "api/all=true",
+            "api/beta=true",
+            "api/alpha=true",
+            "resource.k8s.io/v1beta1=true",
+            "storagemigration.k8s.io/v1beta1/storageversionmigrations=true",
+        ] {
             let told = parsed(flag).unwrap_err().to_string();
             assert!(
                 told.starts_with(&format!("--runtime-config={flag} is not supported")),

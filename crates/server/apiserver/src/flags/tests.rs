@@ -221,11 +221,110 @@ fn configures_token_expiration_and_apis() {
 
 #[test]
 fn ignores_known_flags_and_rejects_others() {
-    let args = parse(&["--v=2", "--goaway-chance=0.1", "--profiling=false"]).unwrap();
+    let args = parse(&["--v=2", "--watch-cache=true", "--profiling=false"]).unwrap();
     let names: Vec<_> = args.ignored.given().map(|(name, _)| name).collect();
-    assert!(["v", "goaway-chance", "profiling"].iter().all(|name| names.contains(name)));
+    assert!(["v", "watch-cache", "profiling"].iter().all(|name| names.contains(name)));
     assert!(parse(&["--no-such-flag=1"]).is_err());
     assert!(parse(&["--store-dir=/s"]).is_err(), "one store or the other");
+}
+
+#[test]
+fn configures_listener() {
+    let serving = |flags: &[&str]| parse(flags).unwrap().config().unwrap().serving;
+    let usual = serving(&[]);
+    assert_eq!(usual.min_request_timeout, Duration::from_secs(1800));
+    assert_eq!((usual.streams_per_connection, usual.goaway_chance), (250, 0.0));
+    assert!(usual.named_certificates.is_empty() && usual.strict_transport_security.is_empty());
+    let own = serving(&[
+        "--cors-allowed-origins=//a\\.example\\.com(:|$),^http://b$",
+        "--strict-transport-security-directives=max-age=31536000,includeSubDomains,preload",
+        "--goaway-chance=0.02",
+        "--http2-max-streams-per-connection=50",
+        "--min-request-timeout=60",
+        "--tls-min-version=VersionTLS13",
+        "--tls-sni-cert-key=/a.crt,/a.key",
+        "--tls-sni-cert-key=/b.crt,/b.key:*.b.example,b.example",
+        "--shutdown-delay-duration=15s",
+        "--shutdown-send-retry-after",
+    ]);
+    assert!(own.allowed_origins[0].is_match("https://a.example.com:8443"));
+    assert!(!own.allowed_origins[0].is_match("https://a.example.com.evil.org"));
+    assert_eq!(own.strict_transport_security, "max-age=31536000; includeSubDomains; preload");
+    assert_eq!((own.streams_per_connection, own.goaway_chance), (50, 0.02));
+    assert_eq!(own.min_request_timeout, Duration::from_secs(60));
+    assert_eq!(own.named_certificates[0].patterns, Vec::<String>::new());
+    assert_eq!(own.named_certificates[1].patterns, ["*.b.example", "b.example"]);
+    assert_eq!(own.named_certificates[1].files.key.to_str(), Some("/b.key"));
+    assert_eq!(own.shutdown_delay, Duration::from_secs(15));
+    assert!(own.shutdown_retry_after);
+}
+
+#[test]
+fn rejects_invalid_listener_flags_in_upstreams_words() {
+    for (flag, words) in [
+        (
+            "--cors-allowed-origins=(",
+            "--cors-allowed-origins has an invalid regular expression: error parsing regexp",
+        ),
+        (
+            "--cors-allowed-origins=example.com",
+            "--cors-allowed-origins has an invalid regular expression: regular expression does not pin to start/end",
+        ),
+        (
+            "--strict-transport-security-directives=max-age=soon",
+            "--strict-transport-security-directives invalid, allowed values: max-age=expireTime",
+        ),
+        (
+            "--strict-transport-security-directives=max-age=1;x",
+            "--strict-transport-security-directives invalid",
+        ),
+        ("--goaway-chance=0.021", "--goaway-chance can not be less than 0 or greater than 0.02"),
+        ("--goaway-chance=-1", "--goaway-chance can not be less than 0 or greater than 0.02"),
+        ("--goaway-chance=NaN", "--goaway-chance can not be less than 0 or greater than 0.02"),
+        ("--min-request-timeout=-1", "--min-request-timeout can not be negative value"),
+        ("--request-timeout=-1s", "--request-timeout can not be negative value"),
+        ("--shutdown-delay-duration=-1s", "--shutdown-delay-duration can not be negative value"),
+        (
+            "--http2-max-streams-per-connection=-1",
+            "--http2-max-streams-per-connection can not be negative value",
+        ),
+        ("--tls-min-version=VersionSSL3", "unknown tls version \"VersionSSL3\""),
+        ("--tls-cipher-suites=TLS_X", "Cipher suite TLS_X not supported or doesn't exist"),
+        ("--tls-sni-cert-key=/a.crt", "--tls-sni-cert-key=/a.crt: expected comma separated"),
+        ("--tls-sni-cert-key=/a,/b,/c", "--tls-sni-cert-key=/a,/b,/c: expected comma separated"),
+        (
+            "--tls-sni-cert-key=/a,/b:10.0.0.1",
+            "--tls-sni-cert-key=/a,/b:10.0.0.1: \"10.0.0.1\" is not a DNS name",
+        ),
+        (
+            "--tls-sni-cert-key=/a,/b:a.*.c",
+            "--tls-sni-cert-key=/a,/b:a.*.c: \"a.*.c\" is not a DNS name",
+        ),
+        (
+            "--tracing-config-file=/t",
+            "--tracing-config-file is not supported: requests are not traced",
+        ),
+        (
+            "--service-account-max-token-expiration=59m",
+            "the service-account-max-token-expiration must be between 1 hour and 2^32 seconds",
+        ),
+        (
+            "--service-account-max-token-expiration=-1h",
+            "the service-account-max-token-expiration must be",
+        ),
+        ("--service-account-jwks-uri=http://a", "service-account-jwks-uri requires https scheme"),
+        ("--service-account-jwks-uri=https://a b", "service-account-jwks-uri must be a valid URL"),
+    ] {
+        let error = parse(&[flag]).unwrap().config().unwrap_err().to_string();
+        assert!(error.starts_with(words), "{flag}: {error}");
+    }
+    let none = ["--max-requests-inflight=0", "--max-mutating-requests-inflight=0"];
+    let error = parse(&none).unwrap().config().unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "invalid configuration: MaxRequestsInFlight=0 and MaxMutatingRequestsInFlight=0; they must add up to something positive"
+    );
+    assert_eq!(parse(&none[..1]).unwrap().config().unwrap().seats, 200);
 }
 
 #[test]

@@ -274,9 +274,9 @@ pub(crate) async fn watch(state: &State, call: &Call) -> Result<Response<Body>, 
     let there = watcher.backlog.iter().map(|event| event.object.clone()).collect();
     cache.definition.shown(call.version, there).await?;
     let floor = if send_state { 0 } else { version.unwrap_or(0) };
-    // As upstream: between 30 and 60 minutes if the client sets no timeout.
+    // As upstream: between 30 and 60 minutes by default, if the client sets no timeout.
     let timeout = timeout.map_or_else(
-        || Duration::from_secs(1800).mul_f64(1.0 + rt::random::<f64>()),
+        || state.config.serving.min_request_timeout.mul_f64(1.0 + rt::random::<f64>()),
         |seconds| Duration::from_secs(seconds as u64).min(rt::FAR),
     );
     let mut accepted = call.accepted;

@@ -169,6 +169,7 @@ async fn finalize(
     let (progress, message) =
         ("InstanceDeletionInProgress", "CustomResource deletion is in progress");
     if set_condition(&mut status, "Terminating", true, progress, message) {
+        observe(&mut status, crd);
         set_status(client, name, &status).await?;
     }
     match delete_objects(state, crd).await {
@@ -184,6 +185,7 @@ async fn finalize(
         Err(refused) => {
             let message = format!("could not delete instances: {}", refused.message);
             if set_condition(&mut status, "Terminating", true, "InstanceDeletionFailed", &message) {
+                observe(&mut status, crd);
                 set_status(client, name, &status).await?;
             }
             return Ok(false);
@@ -191,6 +193,7 @@ async fn finalize(
     }
     let message = "removed all instances";
     if set_condition(&mut status, "Terminating", false, "InstanceDeletionCompleted", message) {
+        observe(&mut status, crd);
         set_status(client, name, &status).await?;
     }
     let kept: Vec<&str> = finalizers.into_iter().filter(|f| *f != CLEANUP).collect();
@@ -260,5 +263,15 @@ fn status(crd: &Value, names: &custom_names::GrantedNames, established: bool) ->
             &message,
         );
     }
+    observe(&mut status, crd);
     status
+}
+
+/// Records the generation of the definition that the status and its conditions describe.
+fn observe(status: &mut Value, crd: &Value) {
+    let generation = crd.int("metadata.generation");
+    status.put(&["observedGeneration"], generation);
+    for condition in status.items_mut("conditions") {
+        condition.put(&["observedGeneration"], generation);
+    }
 }

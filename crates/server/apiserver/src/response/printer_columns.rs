@@ -5,13 +5,8 @@ use serde_json::{Value, json};
 
 /// Returns the columns: the name, followed by the definition's columns or the age.
 pub(crate) fn columns(given: &Value) -> Value {
-    let mut columns = vec![json!({
-        "name": "Name",
-        "type": "string",
-        "format": "name",
-        "priority": 0,
-        "description": "Name must be unique within a namespace.",
-    })];
+    let [name, _] = api_rules::table::name_and_age();
+    let mut columns = vec![json!(name)];
     for column in each(given) {
         let description = match column.text("description") {
             "" => format!(
@@ -38,8 +33,7 @@ fn each(given: &Value) -> Vec<Value> {
             "name": "Age",
             "type": "date",
             "jsonPath": ".metadata.creationTimestamp",
-            "description": "CreationTimestamp is a timestamp representing the server time when \
-                            this object was created.",
+            "description": api_rules::table::name_and_age()[1].description,
         })],
     }
 }

@@ -63,6 +63,7 @@ pub(crate) struct Security {
     pub(crate) tokens: TokenIssuer,
     verifying: Vec<VerifyingKey>,
     issuer: String,
+    jwks_uri: Option<String>,
     pub(crate) objects: Arc<Snapshot>,
     /// The subjects of the client authorities, as hints in TLS handshakes.
     pub(crate) client_authorities: Vec<Vec<u8>>,
@@ -166,7 +167,7 @@ impl Security {
             key,
             issuer: issuer.clone(),
             api_audiences: audiences,
-            max_expiration: None,
+            max_expiration: config.max_token_expiration.map(|longest| longest.as_secs() as i64),
             extend: config.extend_token_expiration,
         };
         Ok(Self {
@@ -178,6 +179,7 @@ impl Security {
             tokens,
             verifying,
             issuer,
+            jwks_uri: config.jwks_uri.clone(),
             objects,
             client_authorities,
             used_tokens,
@@ -275,7 +277,8 @@ impl Security {
     }
 
     pub(crate) fn openid_configuration(&self) -> String {
-        let uri = format!("{}/openid/v1/jwks", self.issuer.trim_end_matches('/'));
+        let own = || format!("{}/openid/v1/jwks", self.issuer.trim_end_matches('/'));
+        let uri = self.jwks_uri.clone().unwrap_or_else(own);
         keys::openid_configuration(&self.issuer, &uri, &self.verifying).to_string()
     }
 }

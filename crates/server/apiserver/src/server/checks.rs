@@ -15,6 +15,8 @@ use crate::{
 pub(crate) struct Readiness {
     pub(crate) progress: Progress,
     pub(crate) stopping: Arc<AtomicBool>,
+    /// `true` if new requests are rejected with `Retry-After`, because the server stops.
+    pub(crate) refusing: Arc<AtomicBool>,
     /// `true` if the last health check of a KMS plugin failed.
     pub(crate) plugins_ill: Arc<AtomicBool>,
 }

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     auditing::Auditor,
-    documents::version,
+    documents::{statusz, version},
     handlers::state::State,
     request::{Query, ResponseFormat},
     response,
@@ -96,6 +96,9 @@ fn paths(state: &State, instruments: &Instruments) -> Vec<String> {
     ]
     .map(str::to_owned)
     .to_vec();
+    if !state.config.features.is_enabled("ComponentStatusz") {
+        paths.retain(|path| path != statusz::PATH);
+    }
     for page in PAGES {
         paths.push(format!("/{page}"));
         let checks = checks::of(page, state, &instruments.readiness);

@@ -86,6 +86,11 @@ impl RequestMetrics {
         InFlight { metrics: self, labels, started: Instant::now(), waited: WaitTime::default() }
     }
 
+    /// Returns the number of requests without a response yet.
+    pub(crate) fn unanswered(&self) -> f64 {
+        self.mutating.get() + self.read_only.get()
+    }
+
     fn in_flight(&self, labels: &Labels) -> &Gauge {
         match labels.verb {
             "GET" | "HEAD" | "LIST" | "WATCH" => &self.read_only,

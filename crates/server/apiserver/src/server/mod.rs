@@ -3,6 +3,7 @@
 
 pub(crate) mod checks;
 pub(crate) mod compute;
+mod edge;
 pub(crate) mod health;
 pub(crate) mod in_process;
 mod meter;

@@ -16,6 +16,7 @@ use serve::{Body, Connection};
 
 use super::{
     compute::{self, Compute, refusal},
+    edge,
     health::{self, Instruments},
     metrics::Labels,
 };
@@ -91,7 +92,16 @@ impl Drop for Record {
 
 impl serve::Handler for Server {
     fn handle(&self, request: Request<Body>) -> BoxFuture<'_, Response<Body>> {
-        Box::pin(self.answer(request))
+        Box::pin(async move {
+            let (serving, readiness) = (&self.state.config.serving, &self.instruments.readiness);
+            let origin = edge::allowed_origin(serving, request.headers());
+            let mut response = match edge::answer(readiness, &request, origin.as_ref()) {
+                Some(response) => response,
+                None => self.answer(request).await,
+            };
+            edge::add_headers(serving, origin, response.headers_mut());
+            response
+        })
     }
 
     /// Upstream's text. It is plain text because nothing else of the request can be trusted after a panic.
@@ -123,8 +133,10 @@ impl Server {
             ResponseFormat::negotiate(request.headers(), &info.query)
         };
         // An aggregated server compresses its responses itself and completes short ones.
-        let zip =
-            remote.is_none() && method == Method::GET && compress::accepted(request.headers());
+        let zip = remote.is_none()
+            && method == Method::GET
+            && compress::accepted(request.headers())
+            && self.state.config.features.is_enabled("APIResponseCompression");
         let mut response = match negotiated {
             Ok(format) => {
                 let mut record = Record::default();
@@ -382,7 +394,7 @@ impl Server {
             return Ok(self.aggregation.document(tasks, &remote, request, timeout).await);
         }
         let (known, headers) = (self.aggregation.snapshot(), request.headers());
-        if path == statusz::PATH {
+        if path == statusz::PATH && self.state.config.features.is_enabled("ComponentStatusz") {
             return statusz::answer(headers, self.instruments.started, rt::now().into());
         }
         if path.starts_with("/openapi/") {

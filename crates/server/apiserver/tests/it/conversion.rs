@@ -421,10 +421,9 @@ async fn unreachable(api: &Api, crd: &str, v2: &str) {
             "Post \"https://kubernetes.default.svc:444/p?timeout=30s\": no service port 444 found for service \"kubernetes\"",
         ),
     ] {
-        let old = api.get(crd).await.ok();
-        let mut new = old.clone();
-        new["spec"]["conversion"]["webhook"]["clientConfig"] = client;
-        api.put(crd, &new).await.ok();
+        let pointer = "/spec/conversion/webhook/clientConfig";
+        let change = json!([{"op": "replace", "path": pointer, "value": client}]);
+        api.patch(crd, "json", &change).await.ok();
         let started = std::time::Instant::now();
         loop {
             let answer = api.get(&format!("{v2}/a")).await;

@@ -177,6 +177,9 @@ async fn serves_custom_kind_like_built_in_kind() {
         table["columnDefinitions"][1]["description"],
         "Custom resource definition column (in JSONPath format): .spec.size"
     );
+    let described = table["columnDefinitions"][0]["description"].as_str().unwrap_or_default();
+    let words = "Name must be unique within a namespace. Is required when creating resources";
+    assert!(described.starts_with(words), "{described}");
     assert_eq!(table["rows"][0]["cells"][1], 3);
     for (color, count) in [("red", 1), ("blue", 0)] {
         let list = api.get(&format!("{path}?fieldSelector=spec.color%3D{color}")).await.ok();
@@ -579,4 +582,34 @@ async fn applies_defaults_to_status() {
     let made = api.post(&path, &beacon).await.ok();
     assert_eq!(made["status"], json!({"phase": "Waiting"}));
     assert_eq!(api.get(&format!("{path}/b")).await.ok()["status"], made["status"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_observed_generation_and_manager_of_definition() {
+    let api = admin();
+    let name = define(&api, &definition("counters", "Counter")).await;
+    let path = format!("{DEFINITIONS}/{name}");
+    let found = api.get(&path).await.ok();
+    let status = &found["status"];
+    assert_eq!(
+        (&found["metadata"]["generation"], &status["observedGeneration"]),
+        (&json!(1), &json!(1))
+    );
+    for condition in status["conditions"].as_array().unwrap() {
+        assert_eq!(condition["observedGeneration"], 1, "{condition}");
+    }
+    let managers = found["metadata"]["managedFields"].as_array().unwrap();
+    let of_status = managers.iter().find(|entry| entry["subresource"] == "status").unwrap();
+    assert_eq!(of_status["manager"], "kube-apiserver");
+    let column = json!({"name": "Color", "type": "string", "jsonPath": ".spec.color"});
+    let pointer = "/spec/versions/0/additionalPrinterColumns";
+    let change = json!([{"op": "add", "path": pointer, "value": [column]}]);
+    api.patch(&path, "json", &change).await.ok();
+    let observed = || async {
+        let found = api.get(&path).await.ok();
+        if found["status"]["observedGeneration"] == 2 { Ok(()) } else { Err(found) }
+    };
+    let (longest, every) =
+        (std::time::Duration::from_secs(30), std::time::Duration::from_millis(10));
+    rt::retry(longest, every, |_| true, observed).await.unwrap();
 }

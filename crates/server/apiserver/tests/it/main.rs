@@ -25,6 +25,7 @@ mod harness;
 mod hostile;
 mod issuers;
 mod linear;
+mod listener;
 mod lists;
 mod minimal;
 mod objects;

@@ -186,3 +186,28 @@ async fn serves_events_in_both_groups() {
     api.get(&format!("{core}/e")).await.refused(404, "NotFound");
     server.tasks.shutdown().stop();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn resizes_shared_resources_of_pod() {
+    let api = admin();
+    let namespace = api.namespace().await;
+    let pods = format!("/api/v1/namespaces/{namespace}/pods");
+    let mut shared = pod("shared");
+    shared["spec"]["resources"] =
+        json!({"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1"}});
+    api.post(&pods, &shared).await.ok();
+    let resize = format!("{pods}/shared/resize");
+    let larger = json!({"spec": {"resources": {"limits": {"cpu": "4"}}}});
+    let resized = api.patch(&resize, "strategic", &larger).await.ok();
+    assert_eq!(resized["spec"]["resources"]["limits"], json!({"cpu": "4", "memory": "1Gi"}));
+    assert_eq!(resized["metadata"]["generation"], 2);
+    // Only the kubelet reports what it has applied.
+    assert!(resized["status"].get("resources").is_none(), "{resized}");
+    let removed = json!({"spec": {"resources": {"limits": {"cpu": null}}}});
+    let message = api.patch(&resize, "strategic", &removed).await.refused(422, "Invalid");
+    assert!(message.contains("pod-level resource limits cannot be removed"), "{message}");
+    let status = json!({"status": {"resources": {"limits": {"cpu": "4"}}, "allocatedResources": {"cpu": "1"}}});
+    let reported = api.patch(&format!("{pods}/shared/status"), "strategic", &status).await.ok();
+    assert_eq!(reported["status"]["resources"], json!({"limits": {"cpu": "4"}}));
+    assert_eq!(reported["status"]["allocatedResources"], json!({"cpu": "1"}));
+}

@@ -53,10 +53,10 @@ fn addresses(slices: &[Arc<Slice>]) -> BTreeSet<String> {
 }
 
 fn settle(service: &Service, pods: &[Arc<Pod>], slices: &[Arc<Slice>]) -> (Vec<Arc<Slice>>, usize) {
-    let plan = plan(service, pods, slices, &NOWHERE);
+    let plan = plan(service, pods, slices, &NOWHERE, 100);
     let writes = plan.create.len() + plan.update.len() + plan.delete.len();
     let after = applied(slices, plan);
-    let again = super::plan(service, pods, &after, &NOWHERE);
+    let again = super::plan(service, pods, &after, &NOWHERE, 100);
     assert_eq!(
         (again.create.len(), again.update.len(), again.delete.len()),
         (0, 0, 0),
@@ -89,7 +89,7 @@ fn leaves_full_slices_unchanged() {
     assert_eq!((slices.len(), writes, addresses(&slices).len()), (3, 1, 260));
     let (slices, writes) = settle(&service(json!({})), &more[1..], &slices);
     assert_eq!((writes, addresses(&slices).len()), (1, 259));
-    assert!(slices.iter().all(|s| s.endpoints.len() <= MAX_ENDPOINTS));
+    assert!(slices.iter().all(|s| s.endpoints.len() <= 100));
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn hints_follow_traffic_distribution_of_service() {
     };
     let pods = [pod(1, 80, true), pod(2, 80, false)];
     let hints = |service: Value, slices: &[Arc<Slice>]| {
-        let plan = plan(&super::tests::service(service), &pods, slices, &place);
+        let plan = plan(&super::tests::service(service), &pods, slices, &place, 100);
         let after = applied(slices, plan);
         let hints = after[0].endpoints.iter().map(|e| json!(e.hints)).collect::<Vec<_>>();
         (after, hints)
@@ -144,6 +144,15 @@ fn hints_follow_traffic_distribution_of_service() {
     // A node without a zone has no zone's hint.
     let nowhere = Topology { zone: &|_| None, ..place };
     let service = super::tests::service(json!({"trafficDistribution": "PreferClose"}));
-    let plan = plan(&service, &pods, &slices, &nowhere);
+    let plan = plan(&service, &pods, &slices, &nowhere, 100);
     assert!(applied(&slices, plan)[0].endpoints.iter().all(|e| e.hints.is_none()));
+}
+
+#[test]
+fn limits_endpoints_of_slice() {
+    let pods: Vec<_> = (0..5).map(|n| pod(n, 80, true)).collect();
+    let plan = plan(&service(json!({})), &pods, &[], &NOWHERE, 2);
+    let sizes: Vec<usize> =
+        plan.create.iter().map(|slice| slice["endpoints"].as_array().unwrap().len()).collect();
+    assert_eq!(sizes, [2, 2, 1]);
 }

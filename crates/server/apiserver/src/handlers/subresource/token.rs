@@ -35,11 +35,18 @@ pub(super) async fn create(state: &State, call: &Call) -> Answer {
     let id = rt::id();
     let owner = (call.path.namespace.as_str(), call.path.name.as_str());
     let objects = &*state.security.objects;
+    let requested = request["spec"]["expirationSeconds"].as_i64().unwrap_or_default();
     state
         .security
         .tokens
         .answer(&mut request, owner, objects, clock::now(), id)
         .map_err(|status: Status| Box::new(status))?;
+    let allowed = request["spec"]["expirationSeconds"].as_i64().unwrap_or_default();
+    if allowed < requested {
+        call.warn(format!(
+            "requested expiration of {requested} seconds shortened to {allowed} seconds"
+        ));
+    }
     Ok(response::value(call.accepted, StatusCode::CREATED, &request))
 }
 
