@@ -13,6 +13,8 @@ pub type Flag = (&'static str, bool, &'static str);
 pub trait Tables: Clone + Default + std::fmt::Debug + Send + Sync + 'static {
     /// The tables.
     const TABLES: &'static [&'static [Flag]];
+    /// The flags of the tables that have an effect on this component, which defines them itself.
+    const ACTING: &'static [&'static str] = &[];
 }
 
 const METRICS: &str = "all metrics are shown, with all labels";
@@ -65,7 +67,7 @@ pub struct KnownFlags<T> {
 
 impl<T: Tables> KnownFlags<T> {
     fn table() -> impl Iterator<Item = &'static Flag> {
-        T::TABLES.iter().copied().flatten()
+        T::TABLES.iter().copied().flatten().filter(|(name, ..)| !T::ACTING.contains(name))
     }
 
     /// Returns the names and reasons of the given flags.

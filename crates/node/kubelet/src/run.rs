@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use kubelet_config::{Args, HostSettings, Settings};
+use kubelet_config::{Args, CredentialProviderPaths, HostSettings, Settings};
 use kubelet_objects::{Events, NodeInformer, Objects};
 use kubelet_resources::{Claims, Devices, Placement, PlacementError, PluginWatcher, Topology};
 use kubelet_server::Backend;
@@ -12,17 +12,19 @@ use pod_core::{PodRegistry, paths::DIRECTORY_MODE};
 use rt::Tasks;
 use sys::mount::{HostMounts, Mounts};
 use telemetry::metrics::Metrics;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use crate::{
     certificate::Certificate,
-    context::Context,
+    context::{Context, PullLimits, rate_limit},
+    credentials::Providers,
     error::Error,
     eviction, housekeeping, kernel, machine,
     node::{self, Heartbeats},
     pleg,
     pods::Pods,
     pulls::PullRecords,
+    shutdown,
     sources::{api, files, mirror},
 };
 
@@ -63,7 +65,20 @@ impl Config {
             _ => None,
         };
         let rotate_certificates = file.rotate_certificates;
-        Ok(Self { settings: Settings::new(&file, host)?, heartbeats, rotate_certificates })
+        let mut settings = Settings::new(&file, host)?;
+        settings.images.credential_providers = credential_providers(args)?;
+        Ok(Self { settings, heartbeats, rotate_certificates })
+    }
+}
+
+fn credential_providers(args: &Args) -> Result<Option<CredentialProviderPaths>, Error> {
+    let paths = (&args.image_credential_provider_config, &args.image_credential_provider_bin_dir);
+    match paths {
+        (Some(config), Some(programs)) => {
+            Ok(Some(CredentialProviderPaths { config: config.clone(), programs: programs.clone() }))
+        }
+        (None, None) => Ok(None),
+        _ => Err(Error::HalfCredentialProviders),
     }
 }
 
@@ -117,6 +132,9 @@ async fn context(
     if settings.protect_kernel {
         kernel::check(Path::new("/proc/sys"))?;
     }
+    let credential_providers = Providers::load(settings.images.credential_providers.as_ref())?;
+    let cgroups: Arc<dyn sys::cgroup::Cgroups> = sys::cgroup::detect().into();
+    kernel::prepare(&settings, cgroups.as_ref(), Path::new("/proc"))?;
     make_root(&settings.root)
         .map_err(|source| Error::Root { path: settings.root.clone(), source })?;
     let machine = Machine::read();
@@ -130,7 +148,10 @@ async fn context(
     // Upstream's kubelet makes its root shared, too. If it took over later, it would otherwise hide our mounts below
     // its own.
     HostMounts.make_shared(&settings.root)?;
-    let cri = cri::Client::new(&settings.runtime_endpoint, settings.request_timeout);
+    let mut cri = cri::Client::new(&settings.runtime_endpoint, settings.request_timeout);
+    if let Some(endpoint) = &settings.images.endpoint {
+        cri = cri.with_image_service(endpoint);
+    }
     let Some(version) = tasks.shutdown().unless_stopping(await_runtime(&cri)).await else {
         return Ok(None);
     };
@@ -144,7 +165,6 @@ async fn context(
         cri.set_pod_cidr(&settings.pod_cidr).await?;
     }
     let volumes = Arc::new(volumes(&settings, client.clone(), &clock, tasks));
-    let cgroups: Arc<dyn sys::cgroup::Cgroups> = sys::cgroup::detect().into();
     let sources = StatsSources {
         node_name: settings.node_name.clone(),
         root: settings.root.clone(),
@@ -167,7 +187,9 @@ async fn context(
         devices,
         claims,
         placement,
-        pulls: Semaphore::new(if settings.serialize_pulls { 1 } else { Semaphore::MAX_PERMITS }),
+        credential_providers,
+        pulls: PullLimits::new(&settings.images),
+        shutting_down: watch::Sender::new(false),
         mirrors: Default::default(),
         pressures: Default::default(),
         stats: Arc::new(Stats::new(sources, metrics)),
@@ -192,7 +214,7 @@ fn volumes(
         node_name: node.clone(),
         node: Arc::new(NodeInformer::new(client.as_ref(), node, tasks)),
         objects: Arc::new(Objects::new(client.clone(), tasks)),
-        events: Events::new(client, node, clock.clone(), tasks),
+        events: Events::new(client, node, rate_limit(settings.event_rate), clock.clone(), tasks),
         mounts: Arc::new(HostMounts),
         operations: Operations::default(),
         drivers: Arc::default(),
@@ -296,6 +318,12 @@ fn start(
     tasks.keep("kubelet housekeeping", move || {
         housekeeping::run(own.0.clone(), own.1.clone(), ready.clone())
     });
+    if !ctx.settings.shutdown.is_empty() {
+        let own = (ctx.clone(), pods.clone());
+        tasks.keep("kubelet shutdown", move || shutdown::run(own.0.clone(), own.1.clone()));
+    }
+    let own = ctx.clone();
+    tasks.keep("kubelet logs", move || housekeeping::rotate_logs(own.clone()));
     let own = (ctx.clone(), pods.clone());
     tasks.keep("kubelet runtime events", move || {
         pleg::run(own.0.clone(), own.1.clone(), sources_ready.clone(), listing_error.clone())
