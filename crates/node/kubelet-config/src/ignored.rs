@@ -5,10 +5,6 @@ use api_config::known::Field;
 /// Upstream's fields without effect, each with the reason why ignoring it is harmless.
 pub(crate) const WITHOUT_EFFECT: &[Field] = &[
     (
-        "cgroupsPerQOS",
-        "Pods have control groups of their own all the same, and their limits are left to enforceNodeAllocatable",
-    ),
-    (
         "configMapAndSecretChangeDetectionStrategy",
         "the kubelet watches what its Pods refer to, which is the default",
     ),

@@ -42,7 +42,8 @@ pub(crate) enum ProgramError {
     #[error("its program's response is malformed")]
     Malformed,
     #[error(
-        "its program's response has kind {kind:?} and apiVersion {version:?}, expected CredentialProviderResponse and {expected:?}"
+        "its program's response has kind {kind:?} and apiVersion {version:?}, expected CredentialProviderResponse and \
+         {expected:?}"
     )]
     Version { kind: String, version: String, expected: String },
     #[error("its program did not return a valid cacheKeyType: {0:?}")]

@@ -63,7 +63,7 @@ pub(crate) async fn run(ctx: Arc<Context>, pods: Pods) {
         if let Err(error) = follow(&node, &periods, &Paths::default()).await {
             let text = error.to_string();
             if text != reported {
-                tracing::error!(%error, "watch for a shutdown of the machine; Pods would be killed at once; trying again");
+                tracing::error!(%error, "watch for a shutdown of the machine, which would kill Pods at once; retrying");
                 reported = text;
             }
         }
