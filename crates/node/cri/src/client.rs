@@ -255,6 +255,25 @@ impl Client {
         self.call("ReopenContainerLog", id, rt.reopen_container_log(request)).await.map(drop)
     }
 
+    /// Writes the state of a running container to an archive. `seconds` limits the time; zero stands for the runtime's
+    /// own limit. Runtimes before containerd 2.0 do not implement this call; see [`Error::is_unimplemented`].
+    pub async fn checkpoint_container(
+        &self,
+        id: &str,
+        location: &str,
+        seconds: i64,
+    ) -> Result<(), Error> {
+        let mut rt = self.runtime.clone();
+        let request = v1::CheckpointContainerRequest {
+            container_id: id.to_owned(),
+            location: location.to_owned(),
+            timeout: seconds,
+        };
+        let own = Duration::from_secs(seconds.max(0).unsigned_abs());
+        let call = rt.checkpoint_container(request);
+        self.within(self.timeout.max(own), "CheckpointContainer", id, call).await.map(drop)
+    }
+
     /// Returns the CPU, memory and disk usage of all containers.
     pub async fn list_container_stats(&self) -> Result<Vec<v1::ContainerStats>, Error> {
         let mut rt = self.runtime.clone();

@@ -25,7 +25,7 @@ use crate::{
     pods::Pods,
     pulls::PullRecords,
     shutdown,
-    sources::{api, files, mirror},
+    sources::{api, files, manifest::StaticPods, mirror, url},
 };
 
 /// The configuration of one kubelet.
@@ -270,6 +270,39 @@ async fn await_runtime(cri: &cri::Client) -> Result<cri::v1::VersionResponse, cr
     rt::retry(RUNTIME_PATIENCE, Duration::from_millis(100), |_| true, query).await
 }
 
+/// The static Pods, and the state of their sources.
+struct StaticSources {
+    /// Keeps the channel open if there is no source.
+    sender: watch::Sender<StaticPods>,
+    current: watch::Receiver<StaticPods>,
+    /// `true` once the directory of manifests has been read.
+    files_ready: watch::Receiver<bool>,
+    /// `true` once the URL has served Pods.
+    url_ready: watch::Receiver<bool>,
+}
+
+/// Starts the sources of static Pods that the settings have.
+fn start_static_pods(ctx: &Arc<Context>, pods: &Pods) -> StaticSources {
+    let tasks = &ctx.tasks;
+    let (statics, current) = watch::channel(StaticPods::new());
+    let (files_read, files_ready) = watch::channel(ctx.settings.static_pods.is_none());
+    if let Some(dir) = ctx.settings.static_pods.clone() {
+        let (own, pods, statics) = (ctx.clone(), pods.clone(), statics.clone());
+        tasks.keep("kubelet static pods", move || {
+            files::run(own.clone(), dir.clone(), pods.clone(), statics.clone(), files_read.clone())
+        });
+    }
+    let (url_read, url_ready) = watch::channel(ctx.settings.static_url.is_none());
+    if let Some(source) = ctx.settings.static_url.clone() {
+        let (own, pods, statics) = (ctx.clone(), pods.clone(), statics.clone());
+        tasks.keep("kubelet static pods of a URL", move || {
+            let (own, source, pods) = (own.clone(), source.clone(), pods.clone());
+            url::run(own, source, pods, statics.clone(), url_read.clone())
+        });
+    }
+    StaticSources { sender: statics, current, files_ready, url_ready }
+}
+
 /// Starts the tasks that follow the sources and the runtime.
 fn start(
     ctx: &Arc<Context>,
@@ -278,15 +311,8 @@ fn start(
     listing_error: watch::Sender<Option<String>>,
 ) {
     let tasks = &ctx.tasks;
-    let (statics, current) = watch::channel(Vec::new());
-    let (files_read, files_ready) = watch::channel(ctx.settings.static_pods.is_none());
+    let StaticSources { sender, current, files_ready, url_ready } = start_static_pods(ctx, pods);
     let (sources_read, sources_ready) = watch::channel(false);
-    if let Some(dir) = ctx.settings.static_pods.clone() {
-        let (own, pods) = (ctx.clone(), pods.clone());
-        tasks.keep("kubelet static pods", move || {
-            files::run(own.clone(), dir.clone(), pods.clone(), statics.clone(), files_read.clone())
-        });
-    }
     let informer = client.as_ref().map(|client| api::start(client, ctx, pods));
     if let Some(client) = client {
         let (own, api, health) = (ctx.clone(), client.clone(), listing_error.subscribe());
@@ -305,11 +331,14 @@ fn start(
     tasks.spawn_until_shutdown("kubelet sources", async move {
         let mut files_ready = files_ready;
         let _ = files_ready.wait_for(|read| *read).await;
+        let mut url_ready = url_ready;
+        let _ = url_ready.wait_for(|read| *read).await;
         if let Some(informer) = &informer {
             informer.synced().await;
         }
         sources_read.send_replace(true);
-        // This task owns the informer and keeps it running.
+        // This task owns the informer and the channel of static Pods, and keeps both open.
+        let _sender = sender;
         std::future::pending::<()>().await;
     });
     let own = (ctx.clone(), pods.clone());

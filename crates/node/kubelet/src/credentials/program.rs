@@ -169,7 +169,10 @@ impl Program {
             Ok(printed)
         };
         let path = &self.path;
-        let log = async { Ok(log_errors(path, stderr).await) };
+        let log = async {
+            log_errors(path, stderr).await;
+            Ok(())
+        };
         let ((), printed, ()) = tokio::try_join!(write, read, log)?;
         let status = running.child.wait().await.map_err(ProgramError::Read)?;
         // The process ID may belong to another process from now on.
