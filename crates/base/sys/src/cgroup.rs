@@ -25,8 +25,14 @@ pub enum Version {
 pub struct Limits {
     /// The CPU shares; 1,024 for one CPU.
     pub cpu_shares: i64,
-    /// The CPU quota, in microseconds per 100 ms.
+    /// The CPU quota, in microseconds per period.
     pub cpu_quota: i64,
+    /// The period of the CPU quota in microseconds; zero for 100 ms.
+    pub cpu_period: i64,
+    /// The memory in bytes that the kernel never reclaims. Version 2 only.
+    pub memory_min: i64,
+    /// The memory in bytes that the kernel reclaims last. Version 2 only.
+    pub memory_low: i64,
     /// The memory limit, in bytes.
     pub memory: i64,
     /// The maximum number of processes and threads.
@@ -41,6 +47,12 @@ pub trait Cgroups: Send + Sync {
     fn version(&self) -> Version;
     /// Creates the cgroup and its parents, and sets its limits.
     fn ensure(&self, group: &str, limits: &Limits) -> Result<(), Error>;
+    /// Sets those limits of an existing cgroup that are not zero, and leaves the others.
+    fn restrict(&self, group: &str, limits: &Limits) -> Result<(), Error>;
+    /// Reports whether the cgroup has a limit of swap.
+    fn limits_swap(&self, _group: &str) -> bool {
+        false
+    }
     /// Kills all processes in the cgroup and below. They leave the cgroup a moment later.
     fn kill(&self, group: &str) -> Result<(), Error>;
     /// Removes the cgroup and those below. They must be empty. A missing cgroup is success.
@@ -165,17 +177,36 @@ impl Cgroups for V2 {
             }
             parent.push(part);
         }
-        if limits.cpu_shares > 0 {
-            let weight = 1 + (limits.cpu_shares.clamp(2, 262_144) - 2) * 9999 / 262_142;
-            write(&path.join("cpu.weight"), &weight.to_string())?;
-        }
+        set_weight(&path, limits)?;
         let quota =
             if limits.cpu_quota > 0 { limits.cpu_quota.to_string() } else { "max".to_owned() };
-        write(&path.join("cpu.max"), &format!("{quota} {PERIOD}"))?;
+        write(&path.join("cpu.max"), &format!("{quota} {}", period(limits)))?;
         let memory = if limits.memory > 0 { limits.memory.to_string() } else { "max".to_owned() };
         write(&path.join("memory.max"), &memory)?;
+        for (file, bytes) in [("memory.min", limits.memory_min), ("memory.low", limits.memory_low)]
+        {
+            // Without a value to write or to remove, old kernels need not have the file.
+            let file = path.join(file);
+            if bytes > 0 || file.exists() {
+                write(&file, &bytes.to_string())?;
+            }
+        }
         limit_huge_pages(&path, limits, "max")?;
         limit_pids(&path, limits)
+    }
+
+    fn restrict(&self, group: &str, limits: &Limits) -> Result<(), Error> {
+        let path = self.path(group);
+        find(&path)?;
+        set_weight(&path, limits)?;
+        if limits.memory > 0 {
+            write(&path.join("memory.max"), &limits.memory.to_string())?;
+        }
+        if limits.pids > 0 { limit_pids(&path, limits) } else { Ok(()) }
+    }
+
+    fn limits_swap(&self, group: &str) -> bool {
+        self.path(group).join("memory.swap.max").exists()
     }
 
     fn kill(&self, group: &str) -> Result<(), Error> {
@@ -206,6 +237,20 @@ impl Cgroups for V2 {
     fn children(&self, group: &str) -> Result<Vec<String>, Error> {
         children(&self.path(group))
     }
+}
+
+/// Sets the CPU weight for the shares, unless these are zero.
+fn set_weight(path: &Path, limits: &Limits) -> Result<(), Error> {
+    if limits.cpu_shares <= 0 {
+        return Ok(());
+    }
+    let weight = 1 + (limits.cpu_shares.clamp(2, 262_144) - 2) * 9999 / 262_142;
+    write(&path.join("cpu.weight"), &weight.to_string())
+}
+
+/// Returns the period of the CPU quota in microseconds.
+fn period(limits: &Limits) -> i64 {
+    if limits.cpu_period > 0 { limits.cpu_period } else { PERIOD }
 }
 
 impl V1 {
@@ -260,7 +305,7 @@ impl Cgroups for V1 {
             write(&cpu.join("cpu.shares"), &limits.cpu_shares.to_string())?;
         }
         if cpu.join("cpu.cfs_quota_us").exists() {
-            write(&cpu.join("cpu.cfs_period_us"), &PERIOD.to_string())?;
+            write(&cpu.join("cpu.cfs_period_us"), &period(limits).to_string())?;
             let quota = if limits.cpu_quota > 0 { limits.cpu_quota } else { -1 };
             write(&cpu.join("cpu.cfs_quota_us"), &quota.to_string())?;
         }
@@ -273,6 +318,19 @@ impl Cgroups for V1 {
             limit_huge_pages(&huge, limits, "limit_in_bytes")?;
         }
         limit_pids(&self.path("pids", group), limits)
+    }
+
+    fn restrict(&self, group: &str, limits: &Limits) -> Result<(), Error> {
+        find(&self.path("memory", group))?;
+        if limits.cpu_shares > 0 {
+            let file = self.path("cpu", group).join("cpu.shares");
+            write(&file, &limits.cpu_shares.to_string())?;
+        }
+        if limits.memory > 0 {
+            let file = self.path("memory", group).join("memory.limit_in_bytes");
+            write(&file, &limits.memory.to_string())?;
+        }
+        if limits.pids > 0 { limit_pids(&self.path("pids", group), limits) } else { Ok(()) }
     }
 
     fn kill(&self, group: &str) -> Result<(), Error> {
@@ -325,6 +383,10 @@ impl Cgroups for RecordedCgroups {
         Ok(())
     }
 
+    fn restrict(&self, group: &str, limits: &Limits) -> Result<(), Error> {
+        self.ensure(group, limits)
+    }
+
     fn kill(&self, _group: &str) -> Result<(), Error> {
         Ok(())
     }
@@ -363,9 +425,9 @@ mod tests {
         let limits = Limits {
             cpu_shares: 1024,
             cpu_quota: 50_000,
-            memory: 0,
             pids: 99,
             huge_pages: [(2 << 20, 4 << 20), (1 << 30, 0)].into(),
+            ..Limits::default()
         };
         let pages = root.path().join("node/pods/hugetlb.2MB.max");
         fs::create_dir_all(root.path().join("node/pods")).unwrap();
@@ -382,6 +444,36 @@ mod tests {
         groups.ensure("/node/pods", &Limits { pids: -1, ..limits }).unwrap();
         assert_eq!(read("node/pods/pids.max"), "max");
         assert_eq!(groups.children("/node").unwrap(), ["pods"]);
+        let limits = Limits { cpu_period: 10_000, memory_min: 4096, ..Limits::default() };
+        groups.ensure("/node/pods", &limits).unwrap();
+        assert_eq!(
+            (read("node/pods/cpu.max"), read("node/pods/memory.min")),
+            ("max 10000".to_owned(), "4096".to_owned())
+        );
+    }
+
+    #[test]
+    fn restricts_only_existing_groups_and_only_by_what_is_set() {
+        let root = tempfile::tempdir().unwrap();
+        let (first, second) =
+            (V1 { root: root.path().join("1") }, V2 { root: root.path().join("2") });
+        let limits = Limits { cpu_shares: 512, memory: 4096, ..Limits::default() };
+        assert!(
+            first.restrict("sys", &limits).is_err() && second.restrict("sys", &limits).is_err()
+        );
+        for path in ["1/memory/sys", "1/cpu/sys", "1/pids/sys", "2/sys"] {
+            fs::create_dir_all(root.path().join(path)).unwrap();
+        }
+        let read = |file: &str| fs::read_to_string(root.path().join(file)).unwrap();
+        first.restrict("sys", &limits).unwrap();
+        assert_eq!(
+            (read("1/cpu/sys/cpu.shares"), read("1/memory/sys/memory.limit_in_bytes")),
+            ("512".to_owned(), "4096".to_owned())
+        );
+        assert!(!root.path().join("1/pids/sys/pids.max").exists());
+        second.restrict("sys", &Limits { memory: 0, ..limits }).unwrap();
+        assert_eq!(read("2/sys/cpu.weight"), "20");
+        assert!(!root.path().join("2/sys/memory.max").exists(), "memory is left as it was");
     }
 
     #[test]

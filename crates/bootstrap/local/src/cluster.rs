@@ -166,6 +166,8 @@ impl Cluster {
     pub(crate) fn shared_kubelet(&self) -> api_config::KubeletConfiguration {
         let mut kubelet = api_config::KubeletConfiguration::new();
         kubelet.fail_cgroup_v1 = Some(false);
+        // A developer's machine often has swap, which Pods do not use.
+        kubelet.fail_swap_on = Some(false);
         // A developer's disk is often nearly full, so the kubelet does not evict for disk space.
         let off = |signal: &str| (signal.to_owned(), "0%".to_owned());
         let mut hard: std::collections::BTreeMap<_, _> =

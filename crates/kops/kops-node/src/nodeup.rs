@@ -231,6 +231,8 @@ fn set_registration(context: &NodeContext, init: &mut Init) -> Result<(), Error>
     kubelet::set_fields(config, &kubelet)?;
     config.cgroup_root.clone_from(&machine.cgroup);
     config.fail_cgroup_v1 = Some(false);
+    // The machines share this machine's swap, which Pods do not use.
+    config.fail_swap_on = Some(false);
     if let Some(dns) = kubelet.at("clusterDNS").and_then(Value::as_str) {
         config.cluster_dns = vec![dns.to_owned()];
     }

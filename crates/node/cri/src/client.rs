@@ -35,14 +35,8 @@ impl Client {
     /// Creates a client that connects at the first call. `endpoint` is the path of a socket, with or without `unix://`.
     /// Must be called within a Tokio runtime.
     pub fn new(endpoint: &str, timeout: Duration) -> Self {
-        let socket = PathBuf::from(endpoint.strip_prefix("unix://").unwrap_or(endpoint));
-        let path = socket.clone();
-        let dial = tower::service_fn(move |_: Uri| {
-            let path = path.clone();
-            async move { tokio::net::UnixStream::connect(path).await.map(TokioIo::new) }
-        });
-        // Servers reject an `:authority` that is a path, so it is `localhost` for every socket.
-        let channel = Endpoint::from_static("http://localhost").connect_with_connector_lazy(dial);
+        let socket = socket(endpoint);
+        let channel = channel(socket.clone());
         Self {
             runtime: RuntimeServiceClient::new(channel.clone())
                 .max_decoding_message_size(MAX_MESSAGE),
@@ -50,6 +44,12 @@ impl Client {
             socket,
             timeout,
         }
+    }
+
+    /// Sends the calls about images to another endpoint. Must be called within a Tokio runtime.
+    pub fn with_image_service(self, endpoint: &str) -> Self {
+        let images = ImageServiceClient::new(channel(socket(endpoint)));
+        Self { images: images.max_decoding_message_size(MAX_MESSAGE), ..self }
     }
 
     async fn within<T>(
@@ -255,6 +255,25 @@ impl Client {
         self.call("ReopenContainerLog", id, rt.reopen_container_log(request)).await.map(drop)
     }
 
+    /// Writes the state of a running container to an archive. `seconds` limits the time; zero stands for the runtime's
+    /// own limit. Runtimes before containerd 2.0 do not implement this call; see [`Error::is_unimplemented`].
+    pub async fn checkpoint_container(
+        &self,
+        id: &str,
+        location: &str,
+        seconds: i64,
+    ) -> Result<(), Error> {
+        let mut rt = self.runtime.clone();
+        let request = v1::CheckpointContainerRequest {
+            container_id: id.to_owned(),
+            location: location.to_owned(),
+            timeout: seconds,
+        };
+        let own = Duration::from_secs(seconds.max(0).unsigned_abs());
+        let call = rt.checkpoint_container(request);
+        self.within(self.timeout.max(own), "CheckpointContainer", id, call).await.map(drop)
+    }
+
     /// Returns the CPU, memory and disk usage of all containers.
     pub async fn list_container_stats(&self) -> Result<Vec<v1::ContainerStats>, Error> {
         let mut rt = self.runtime.clone();
@@ -349,6 +368,21 @@ impl Client {
         let mut images = self.images.clone();
         self.call("ImageFsInfo", "", images.image_fs_info(v1::ImageFsInfoRequest {})).await
     }
+}
+
+/// Returns the path of an endpoint's socket.
+fn socket(endpoint: &str) -> PathBuf {
+    PathBuf::from(endpoint.strip_prefix("unix://").unwrap_or(endpoint))
+}
+
+/// Returns a channel that connects at the first call.
+fn channel(path: PathBuf) -> Channel {
+    let dial = tower::service_fn(move |_: Uri| {
+        let path = path.clone();
+        async move { tokio::net::UnixStream::connect(path).await.map(TokioIo::new) }
+    });
+    // Servers reject an `:authority` that is a path, so it is `localhost` for every socket.
+    Endpoint::from_static("http://localhost").connect_with_connector_lazy(dial)
 }
 
 fn image_spec(image: &str) -> v1::ImageSpec {

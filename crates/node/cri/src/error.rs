@@ -24,6 +24,11 @@ impl Error {
         matches!(self, Self::Refused { code: Code::NotFound, .. })
     }
 
+    /// Returns `true` if the runtime does not have the call.
+    pub fn is_unimplemented(&self) -> bool {
+        matches!(self, Self::Refused { code: Code::Unimplemented, .. })
+    }
+
     /// Returns the runtime's own message, as Pod statuses and Events contain it.
     pub fn message(&self) -> String {
         match self {

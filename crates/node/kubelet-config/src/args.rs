@@ -41,6 +41,12 @@ pub struct Args {
     /// The directory for the kubelet's state.
     #[arg(long, default_value = "/var/lib/kubelet")]
     pub root_dir: PathBuf,
+    /// The configuration of image credential providers (CredentialProviderConfig), or a directory of such files.
+    #[arg(long)]
+    pub image_credential_provider_config: Option<PathBuf>,
+    /// The directory of the image credential providers' programs.
+    #[arg(long)]
+    pub image_credential_provider_bin_dir: Option<PathBuf>,
     /// Flags that override fields of the configuration file.
     #[command(flatten)]
     pub overlay: Overlay,

@@ -2,11 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use api_config::GoDuration;
+use api_config::{GoDuration, kubelet::CrashLoopBackOff};
 use k8s_openapi::api::core::v1::Taint;
 use serde::Deserialize;
 
-use crate::{eviction::EvictionConfiguration, placement::PlacementConfiguration};
+use crate::{
+    eviction::EvictionConfiguration, host::HostConfiguration, images::ImageConfiguration,
+    placement::PlacementConfiguration, reservation::ReservationConfiguration,
+    shutdown::ShutdownConfiguration, static_url::StaticUrlConfiguration,
+};
 
 /// The fields of the configuration file that have an effect. Zero and empty values stand for the default, as upstream.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -43,15 +47,6 @@ pub struct KubeletConfiguration {
     pub node_status_report_frequency: GoDuration,
     /// The duration of the node's Lease.
     pub node_lease_duration_seconds: i32,
-    /// The age below which unused images are kept.
-    #[serde(rename = "imageMinimumGCAge")]
-    pub image_minimum_gc_age: GoDuration,
-    /// The disk usage in percent above which unused images are removed.
-    #[serde(rename = "imageGCHighThresholdPercent")]
-    pub image_gc_high_threshold_percent: Option<u64>,
-    /// The disk usage in percent down to which unused images are removed.
-    #[serde(rename = "imageGCLowThresholdPercent")]
-    pub image_gc_low_threshold_percent: Option<u64>,
     /// The cgroup that contains the cgroups of Pods.
     pub cgroup_root: String,
     /// The cgroup driver: `cgroupfs` or `systemd`.
@@ -60,6 +55,10 @@ pub struct KubeletConfiguration {
     pub runtime_request_timeout: GoDuration,
     /// The largest number of Pods on the node.
     pub max_pods: i32,
+    /// The largest number of Pods on each CPU; 0 for no such limit.
+    pub pods_per_core: i32,
+    /// The number of images in the Node's status; -1 for all.
+    pub node_status_max_images: Option<i32>,
     /// The address range of Pods if the Node has none.
     #[serde(rename = "podCIDR")]
     pub pod_cidr: String,
@@ -72,10 +71,10 @@ pub struct KubeletConfiguration {
     pub container_log_max_size: String,
     /// The number of log files kept per container.
     pub container_log_max_files: Option<i32>,
-    /// Resources reserved for the system, by name.
-    pub system_reserved: BTreeMap<String, String>,
-    /// Resources reserved for Kubernetes components, by name.
-    pub kube_reserved: BTreeMap<String, String>,
+    /// The number of container logs that are rotated at the same time.
+    pub container_log_max_workers: Option<i32>,
+    /// The interval at which the sizes of container logs are checked.
+    pub container_log_monitor_interval: GoDuration,
     /// The directory of container logs.
     pub pod_logs_dir: String,
     /// Taints of a Node that the kubelet registers.
@@ -84,8 +83,6 @@ pub struct KubeletConfiguration {
     pub register_node: Option<bool>,
     /// The endpoint of the container runtime.
     pub container_runtime_endpoint: String,
-    /// `true` if only one image is pulled at a time.
-    pub serialize_image_pulls: Option<bool>,
     /// `true` if the kubelet refuses to start on cgroup v1.
     #[serde(rename = "failCgroupV1")]
     pub fail_cgroup_v1: Option<bool>,
@@ -93,6 +90,23 @@ pub struct KubeletConfiguration {
     pub allowed_unsafe_sysctls: Vec<String>,
     /// `true` if the server has the debugging endpoints (exec, logs, and so on).
     pub enable_debugging_handlers: Option<bool>,
+    /// `true` if the files below `/var/log` are served.
+    pub enable_system_log_handler: Option<bool>,
+    /// `true` if the logs of the node's services are served.
+    pub enable_system_log_query: bool,
+    /// The port for requests without authentication; 0 for none.
+    pub read_only_port: u16,
+    /// The number of Events per second; 0 for no limit.
+    #[serde(rename = "eventRecordQPS")]
+    pub event_record_qps: Option<i32>,
+    /// The number of Events that may be sent at once.
+    pub event_burst: i32,
+    /// The back-off of crashing containers.
+    pub crash_loop_back_off: CrashLoopBackOff,
+    /// The feature gates.
+    pub feature_gates: BTreeMap<String, bool>,
+    /// Memory reserved by QoS class, behind a gate that is off upstream. A value is rejected.
+    pub qos_reserved: BTreeMap<String, String>,
     /// `true` if the client certificate is renewed.
     pub rotate_certificates: bool,
     /// `true` if the serving certificate is requested from the cluster.
@@ -126,6 +140,21 @@ pub struct KubeletConfiguration {
     /// The eviction settings.
     #[serde(flatten)]
     pub eviction: EvictionConfiguration,
+    /// The settings of image pulls and image garbage collection.
+    #[serde(flatten)]
+    pub images: ImageConfiguration,
+    /// The settings of the machine.
+    #[serde(flatten)]
+    pub host: HostConfiguration,
+    /// The reserved resources.
+    #[serde(flatten)]
+    pub reservation: ReservationConfiguration,
+    /// The settings of a graceful shutdown.
+    #[serde(flatten)]
+    pub shutdown: ShutdownConfiguration,
+    /// The URL of static Pods.
+    #[serde(flatten)]
+    pub static_url: StaticUrlConfiguration,
     /// The settings of the CPU, memory and topology managers.
     #[serde(flatten)]
     pub placement: PlacementConfiguration,

@@ -121,6 +121,7 @@ mod tests {
             "fd00::a",
             "--eviction-hard=memory.available<100Mi,imagefs.available<5%",
             "--system-reserved=cpu=100m",
+            "--feature-gates=MemoryQoS=true,GracefulNodeShutdown=false",
             "--manifest-url-header=a:x,b:y,a:z",
             "--reserved-memory=0:memory=1Gi,hugepages-1M=2Gi;1:memory=2Gi",
             "--register-with-taints=key=value:NoSchedule,bare:NoExecute",
@@ -133,6 +134,7 @@ mod tests {
                 "clusterDNS": ["10.0.0.10", "10.0.0.11", "fd00::a"],
                 "evictionHard": {"memory.available": "100Mi", "imagefs.available": "5%"},
                 "systemReserved": {"cpu": "100m"},
+                "featureGates": {"MemoryQoS": true, "GracefulNodeShutdown": false},
                 "staticPodURLHeader": {"a": ["x", "z"], "b": ["y"]},
                 "reservedMemory": [
                     {"numaNode": 0, "limits": {"memory": "1Gi", "hugepages-1M": "2Gi"}},
@@ -152,6 +154,7 @@ mod tests {
             ("--anonymous-auth=perhaps", "true or false"),
             ("--eviction-hard=memory.available=1", "signal<amount"),
             ("--kube-reserved=cpu", "key=value"),
+            ("--feature-gates=MemoryQoS=perhaps", "gate=true|false"),
             ("--register-with-taints=a=b:Never", "NoExecute"),
         ] {
             let error = over(json!({}), &[flag]).unwrap_err().to_string();
@@ -170,7 +173,7 @@ mod tests {
                 Form::Text if path.ends_with("TTL") || path.ends_with("Frequency") => json!("1s"),
                 Form::Text => json!(""),
                 Form::List | Form::Reservations | Form::Taints => json!([]),
-                Form::Map(_) | Form::Headers => json!({}),
+                Form::Map(_) | Form::Headers | Form::Gates => json!({}),
             };
             let mut config = Map::new();
             set_field(&mut config, path, value);

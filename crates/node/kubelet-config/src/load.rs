@@ -147,7 +147,7 @@ mod tests {
             (5, Some(3), "a")
         );
         assert_eq!(config.cluster_dns, ["d"]);
-        let reserved: Vec<_> = config.system_reserved.into_iter().collect();
+        let reserved: Vec<_> = config.reservation.system_reserved.into_iter().collect();
         assert_eq!(reserved, [("cpu".into(), "2m".into()), ("memory".into(), "1Mi".into())]);
         std::fs::write(dir.join("conf.d/40.conf"), "port: 9\n").unwrap();
         let error = load(&args).unwrap_err().to_string();

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use api_config::GoDuration;
 use api_meta::Quantity;
 use k8s_openapi::api::core::v1::Taint;
 use pod_core::cgroups::CgroupNames;
@@ -18,7 +19,14 @@ use crate::{
     defaults::{duration_or, path, text_or},
     error::ConfigError,
     eviction::EvictionSettings,
+    gates::FeatureGates,
+    host::{KernelSettings, pods_per_core},
+    images::ImageSettings,
     placement::PlacementSettings,
+    rate::{Rate, RateField},
+    reservation::{self, Enforcement},
+    shutdown::{self, ShutdownPeriod},
+    static_url::{self, StaticUrl},
     verification::Verification,
 };
 
@@ -40,6 +48,8 @@ pub struct Settings {
     pub logs: PathBuf,
     /// The directory of static Pod manifests, if there is one.
     pub static_pods: Option<PathBuf>,
+    /// The URL of static Pods, if there is one.
+    pub static_url: Option<StaticUrl>,
     /// The endpoint of the container runtime.
     pub runtime_endpoint: String,
     /// The timeout of calls to the container runtime.
@@ -58,14 +68,20 @@ pub struct Settings {
     pub cpu_quota: bool,
     /// The largest number of Pods on the node.
     pub max_pods: i32,
+    /// The largest number of Pods on each CPU; 0 for no such limit.
+    pub pods_per_core: u32,
     /// The address range of Pods if the Node has none.
     pub pod_cidr: String,
-    /// `true` if only one image is pulled at a time.
-    pub serialize_pulls: bool,
+    /// The settings of image pulls and image garbage collection.
+    pub images: ImageSettings,
     /// The size in bytes at which container logs are rotated.
     pub log_max_size: u64,
     /// The number of log files kept per container, at least 2.
     pub log_max_files: usize,
+    /// The number of container logs that are rotated at the same time, at least 1.
+    pub log_workers: usize,
+    /// The interval at which the sizes of container logs are checked.
+    pub log_interval: Duration,
     /// Unsafe sysctls that Pods may set.
     pub unsafe_sysctls: Vec<String>,
     /// The duration of the node's Lease.
@@ -74,12 +90,18 @@ pub struct Settings {
     pub status_update: Duration,
     /// The interval at which an unchanged Node status is posted.
     pub status_report: Duration,
-    /// The disk usage in percent above which unused images are removed.
-    pub image_gc_high: u64,
-    /// The disk usage in percent down to which unused images are removed.
-    pub image_gc_low: u64,
-    /// The age below which unused images are kept.
-    pub image_min_age: Duration,
+    /// The number of images in the Node's status; `None` for all.
+    pub status_images: Option<usize>,
+    /// The rate of Events; `None` if there is no limit.
+    pub event_rate: Option<Rate>,
+    /// The longest delay before a crashing container is restarted.
+    pub restart_cap: Duration,
+    /// The settings of the machine and of the kernel's limits.
+    pub kernel: KernelSettings,
+    /// The times that Pods have to end when the node shuts down, by rising priority.
+    pub shutdown: Vec<ShutdownPeriod>,
+    /// The enforcement of reserved and allocatable amounts.
+    pub enforcement: Enforcement,
     /// Reserved amounts by resource: the system's and Kubernetes' own.
     pub reserved: BTreeMap<String, Vec<String>>,
     /// `true` if the kubelet registers its Node.
@@ -141,6 +163,14 @@ pub struct ServerSettings {
     pub unauthorized_ttl: Duration,
     /// `true` if exec, logs and the other debugging endpoints are served, and not only those for monitoring.
     pub debugging_handlers: bool,
+    /// `true` if the files below `/var/log` are served.
+    pub system_logs: bool,
+    /// `true` if the logs of the node's services are served.
+    pub log_query: bool,
+    /// `true` if containers can be checkpointed.
+    pub checkpoints: bool,
+    /// The port for requests without authentication, if there is one.
+    pub read_only_port: Option<u16>,
     /// The TLS versions and cipher suites.
     pub tls: serve::TlsPolicy,
     /// The idle timeout of exec, attach and port-forward connections.
@@ -172,8 +202,9 @@ impl Settings {
         let address = parse_address("address", &config.address, "0.0.0.0")?;
         let healthz = healthz_address(config)?;
         let log_max_size = log_size(&config.container_log_max_size)?;
-        let (image_gc_low, image_gc_high) = image_gc_thresholds(config)?;
-        let mut reserved = reserved(config)?;
+        let gates = FeatureGates::new(&config.feature_gates);
+        check_unsupported(config)?;
+        let mut reserved = reservation::reserved(&config.reservation)?;
         let placement = PlacementSettings::new(&config.placement)?;
         if let Some(cpus) = &placement.reserved_cpus {
             // The number of named CPUs wins over other reservations of CPU.
@@ -191,6 +222,7 @@ impl Settings {
             labels: host.labels,
             logs: PathBuf::from(text_or(&config.pod_logs_dir, "/var/log/pods")),
             static_pods: path(&config.static_pod_path),
+            static_url: static_url::of(&config.static_url)?,
             runtime_endpoint: text_or(&config.container_runtime_endpoint, RUNTIME_ENDPOINT),
             request_timeout: duration_or(config.runtime_request_timeout, 120),
             sync_frequency: duration_or(config.sync_frequency, 60),
@@ -204,23 +236,29 @@ impl Settings {
             cpu_quota: config.cpu_cfs_quota.unwrap_or(true),
             max_pods: if config.max_pods == 0 { 110 } else { config.max_pods },
             pod_cidr: config.pod_cidr.clone(),
-            serialize_pulls: config.serialize_image_pulls.unwrap_or(true),
+            pods_per_core: pods_per_core(config.pods_per_core)?,
+            images: ImageSettings::new(&config.images)?,
             log_max_size,
             log_max_files: config.container_log_max_files.map_or(5, log_files),
+            log_workers: log_workers(config.container_log_max_workers)?,
+            log_interval: log_interval(config.container_log_monitor_interval)?,
             unsafe_sysctls: config.allowed_unsafe_sysctls.clone(),
             lease_duration: lease_duration(config.node_lease_duration_seconds),
             status_update: duration_or(config.node_status_update_frequency, 10),
             status_report: duration_or(config.node_status_report_frequency, 300),
-            image_gc_high,
-            image_gc_low,
-            image_min_age: duration_or(config.image_minimum_gc_age, 120),
+            status_images: status_images(config.node_status_max_images)?,
+            event_rate: event_rate(config)?,
+            restart_cap: restart_cap(config, &gates)?,
+            kernel: KernelSettings::new(&config.host, &gates)?,
+            shutdown: shutdown::periods(&config.shutdown, &gates)?,
+            enforcement: Enforcement::new(&config.reservation)?,
             reserved,
             register: config.register_node.unwrap_or(true),
             taints: config.register_with_taints.clone(),
             address,
             port: config.port.unwrap_or(10250),
             healthz,
-            server: ServerSettings::new(config)?,
+            server: ServerSettings::new(config, &gates)?,
             eviction: EvictionSettings::new(&config.eviction)?,
             placement,
             limit_storage: config.local_storage_capacity_isolation.unwrap_or(true),
@@ -255,8 +293,8 @@ impl Settings {
             "nodeStatusUpdateFrequency": seconds(self.status_update),
             "nodeStatusReportFrequency": seconds(self.status_report),
             "nodeLeaseDurationSeconds": self.lease_duration.as_secs(),
-            "imageGCHighThresholdPercent": self.image_gc_high,
-            "imageGCLowThresholdPercent": self.image_gc_low,
+            "imageGCHighThresholdPercent": self.images.gc_high,
+            "imageGCLowThresholdPercent": self.images.gc_low,
             "cgroupRoot": self.cgroups.root,
             "runtimeRequestTimeout": seconds(self.request_timeout),
             "maxPods": self.max_pods,
@@ -287,19 +325,6 @@ fn healthz_address(config: &KubeletConfiguration) -> Result<Option<SocketAddr>, 
     Ok((port != 0).then(|| (address, port).into()))
 }
 
-/// Returns the low and the high threshold of image garbage collection.
-fn image_gc_thresholds(config: &KubeletConfiguration) -> Result<(u64, u64), ConfigError> {
-    let high = config.image_gc_high_threshold_percent.unwrap_or(85);
-    let low = config.image_gc_low_threshold_percent.unwrap_or(80);
-    if low > high || high > 100 {
-        let message = format!(
-            "{low} and {high}: the low threshold must not exceed the high one, nor that 100"
-        );
-        return Err(invalid("imageGCLowThresholdPercent", message));
-    }
-    Ok((low, high))
-}
-
 /// Returns the size in bytes at which logs are rotated.
 fn log_size(value: &str) -> Result<u64, ConfigError> {
     let size = text_or(value, "10Mi");
@@ -319,20 +344,72 @@ fn lease_duration(seconds: i32) -> Duration {
     Duration::from_secs(u64::from(seconds))
 }
 
-/// Returns the reserved amounts by resource: the system's and Kubernetes' own.
-fn reserved(config: &KubeletConfiguration) -> Result<BTreeMap<String, Vec<String>>, ConfigError> {
-    let mut reserved: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (name, amount) in config.system_reserved.iter().chain(&config.kube_reserved) {
-        Quantity::parse(amount).map_err(|error| {
-            invalid("systemReserved, kubeReserved", format!("{name}: {amount:?}: {error}"))
-        })?;
-        reserved.entry(name.clone()).or_default().push(amount.clone());
+/// Returns the number of logs that are rotated at the same time.
+fn log_workers(count: Option<i32>) -> Result<usize, ConfigError> {
+    let count = count.unwrap_or(1);
+    let workers = usize::try_from(count).ok().filter(|workers| *workers > 0);
+    workers.ok_or_else(|| {
+        invalid("containerLogMaxWorkers", format!("{count} must be greater than or equal to 1"))
+    })
+}
+
+fn log_interval(interval: GoDuration) -> Result<Duration, ConfigError> {
+    if !interval.is_zero() && interval < GoDuration::from_secs(3) {
+        let message =
+            format!("{interval} must be a positive time duration greater than or equal to 3s");
+        return Err(invalid("containerLogMonitorInterval", message));
     }
-    Ok(reserved)
+    Ok(duration_or(interval, 10))
+}
+
+/// Returns the number of images in the Node's status, or `None` for all.
+fn status_images(count: Option<i32>) -> Result<Option<usize>, ConfigError> {
+    match count.unwrap_or(50) {
+        -1 => Ok(None),
+        count => usize::try_from(count)
+            .map(Some)
+            .map_err(|_| invalid("nodeStatusMaxImages", format!("{count} must be -1 or greater"))),
+    }
+}
+
+fn event_rate(config: &KubeletConfiguration) -> Result<Option<Rate>, ConfigError> {
+    let burst = Some(config.event_burst).filter(|burst| *burst != 0);
+    Rate::new(
+        &RateField { name: "eventRecordQPS", value: config.event_record_qps, default: 50 },
+        &RateField { name: "eventBurst", value: burst, default: 100 },
+    )
+}
+
+/// Returns the longest delay before a crashing container is restarted.
+fn restart_cap(
+    config: &KubeletConfiguration,
+    gates: &FeatureGates,
+) -> Result<Duration, ConfigError> {
+    const DEFAULT: Duration = Duration::from_secs(300);
+    const FIELD: &str = "crashLoopBackOff.maxContainerRestartPeriod";
+    let Some(cap) = config.crash_loop_back_off.max_container_restart_period else {
+        return Ok(DEFAULT);
+    };
+    if !gates.enabled("KubeletCrashLoopBackOffMax") {
+        let message = "requires the feature gate KubeletCrashLoopBackOffMax".to_owned();
+        return Err(invalid(FIELD, message));
+    }
+    if !(GoDuration::from_secs(1)..=GoDuration::from_secs(300)).contains(&cap) {
+        return Err(invalid(FIELD, format!("{cap} must be set between 1s and 300s")));
+    }
+    Ok(cap.to_std())
+}
+
+/// Rejects fields that upstream rejects while their feature gates are off.
+fn check_unsupported(config: &KubeletConfiguration) -> Result<(), ConfigError> {
+    if config.qos_reserved.is_empty() {
+        return Ok(());
+    }
+    Err(invalid("qosReserved", "requires the feature gate QOSReserved, which is not supported"))
 }
 
 impl ServerSettings {
-    fn new(config: &KubeletConfiguration) -> Result<Self, ConfigError> {
+    fn new(config: &KubeletConfiguration, gates: &FeatureGates) -> Result<Self, ConfigError> {
         let certificate = match (path(&config.tls_cert_file), path(&config.tls_private_key_file)) {
             (Some(cert), Some(key)) => Some((cert, key)),
             (None, None) => None,
@@ -355,8 +432,17 @@ impl ServerSettings {
             let message = format!("{mode:?}: it must be Webhook or AlwaysAllow");
             return Err(invalid("authorization.mode", message));
         }
+        let system_logs = config.enable_system_log_handler.unwrap_or(true);
+        if config.enable_system_log_query && !system_logs {
+            let message = "enableSystemLogHandler is required for enableSystemLogQuery".to_owned();
+            return Err(invalid("enableSystemLogQuery", message));
+        }
         Ok(Self {
             certificate,
+            system_logs,
+            log_query: config.enable_system_log_query,
+            checkpoints: gates.enabled("ContainerCheckpoint"),
+            read_only_port: Some(config.read_only_port).filter(|port| *port != 0),
             bootstrap: config.server_tls_bootstrap,
             client_ca: path(&config.authentication.x509.client_ca_file),
             anonymous: config.authentication.anonymous.enabled.unwrap_or(false),
@@ -438,6 +524,40 @@ syncFrequency: 0s
         let settings = Settings::new(&parse("{}").unwrap(), place()).unwrap();
         assert_eq!(settings.server.idle, Duration::from_secs(4 * 3600));
         assert_eq!(settings.verification, Verification::Pulled);
+    }
+
+    #[test]
+    fn rejects_values_out_of_range() {
+        for (text, words) in [
+            ("containerLogMaxWorkers: 0", "0 must be greater than or equal to 1"),
+            ("containerLogMonitorInterval: 2s", "greater than or equal to 3s"),
+            ("nodeStatusMaxImages: -2", "-2 must be -1 or greater"),
+            ("podsPerCore: -1", "podsPerCore: -1 must not be a negative number"),
+            ("eventRecordQPS: -1", "eventRecordQPS: -1 must not be a negative number"),
+            ("eventBurst: -1", "eventBurst: -1 must not be a negative number"),
+            (
+                "crashLoopBackOff: {maxContainerRestartPeriod: 301s}",
+                "5m1s must be set between 1s and 300s",
+            ),
+            ("crashLoopBackOff: {maxContainerRestartPeriod: 0s}", "between 1s and 300s"),
+            (
+                "crashLoopBackOff: {maxContainerRestartPeriod: 9s}\n\
+                 featureGates: {KubeletCrashLoopBackOffMax: false}",
+                "requires the feature gate KubeletCrashLoopBackOffMax",
+            ),
+            (
+                "enableSystemLogQuery: true\nenableSystemLogHandler: false",
+                "enableSystemLogHandler is required",
+            ),
+            ("qosReserved: {memory: 50%}", "requires the feature gate QOSReserved"),
+        ] {
+            let error = Settings::new(&parse(text).unwrap(), place()).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+        let text = "nodeStatusMaxImages: -1\neventRecordQPS: 0\ncrashLoopBackOff: {maxContainerRestartPeriod: 30s}";
+        let settings = Settings::new(&parse(text).unwrap(), place()).unwrap();
+        assert_eq!((settings.status_images, settings.event_rate), (None, None));
+        assert_eq!(settings.restart_cap, Duration::from_secs(30));
     }
 
     #[test]

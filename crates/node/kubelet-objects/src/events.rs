@@ -8,6 +8,8 @@ use pod_core::{Timestamp, namespaced_name};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
+use crate::rate::RateLimit;
+
 /// The length of the queue. It fills up only while the API server does not answer; further Events are dropped.
 const QUEUE_LENGTH: usize = 1000;
 /// The number of distinct Events that are remembered, to count repetitions instead of creating new objects.
@@ -34,17 +36,18 @@ struct Event {
 }
 
 impl Events {
-    /// Starts to send Events to the API server. Without a client, Events are only logged.
+    /// Starts to send Events to the API server at a limited rate. Without a client, Events are only logged.
     pub fn new(
         client: Option<client::Client>,
         node: &str,
+        rate: RateLimit,
         clock: Arc<dyn rt::Clock>,
         tasks: &rt::Tasks,
     ) -> Self {
         let Some(client) = client else { return Self { queue: None, clock } };
         let (queue, waiting) = mpsc::channel(QUEUE_LENGTH);
         let node = node.to_owned();
-        tasks.spawn_until_shutdown("kubelet events", send(client, node, waiting));
+        tasks.spawn_until_shutdown("kubelet events", send(client, node, rate, waiting));
         Self { queue: Some(queue), clock }
     }
 
@@ -150,10 +153,16 @@ impl Allowance {
     }
 }
 
-async fn send(client: client::Client, node: String, mut waiting: mpsc::Receiver<Event>) {
+async fn send(
+    client: client::Client,
+    node: String,
+    rate: RateLimit,
+    mut waiting: mpsc::Receiver<Event>,
+) {
     let mut cache: HashMap<Key, SentEvent> = HashMap::new();
     let mut allowances: HashMap<String, Allowance> = HashMap::new();
     while let Some(event) = waiting.recv().await {
+        rate.wait().await;
         let reason = event.reason.clone();
         let sent = send_one(&client, &node, &mut cache, &mut allowances, event);
         let _ = rt::catch("events", reason, sent).await;
@@ -215,4 +224,27 @@ async fn send_one(
 /// Formats a time in whole seconds, as the API requires.
 fn seconds(at: Timestamp) -> String {
     Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn sends_events_at_the_configured_rate() {
+        let (api, tasks) = (testkit::FakeApi::default(), rt::Tasks::new(rt::Shutdown::new()));
+        let (rate, clock) = (RateLimit::new(1, 2), Arc::new(rt::SystemClock));
+        let events = Events::new(Some(api.client("kubelet")), "node", rate, clock, &tasks);
+        let begin = tokio::time::Instant::now();
+        for number in 0..5 {
+            events.of_node("node", "Normal", "Test", format!("event {number}"));
+        }
+        let sent = |api: &testkit::FakeApi| api.list(&Resource::EVENTS, "").len();
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert_eq!(sent(&api), 2, "the burst");
+        api.until("all Events are sent", |api| sent(api) == 5).await;
+        assert!(begin.elapsed() >= Duration::from_secs(3), "{:?}", begin.elapsed());
+    }
 }

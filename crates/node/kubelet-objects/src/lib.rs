@@ -4,10 +4,12 @@
 
 mod events;
 mod node;
+mod rate;
 mod reader;
 mod watches;
 
 pub use events::Events;
 pub use node::{NodeInformer, NodeObject};
+pub use rate::RateLimit;
 pub use reader::{Objects, ObjectsError};
 pub use watches::VolumeUser;

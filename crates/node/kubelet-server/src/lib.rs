@@ -3,6 +3,7 @@
 
 mod auth;
 mod backend;
+mod checkpoint;
 mod error;
 #[cfg(test)]
 mod fuzzed;
@@ -16,6 +17,7 @@ mod server;
 mod spdy;
 mod stats;
 mod stream;
+mod system_logs;
 mod tls;
 mod websocket;
 

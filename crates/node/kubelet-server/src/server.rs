@@ -4,19 +4,21 @@ use std::{net::SocketAddr, sync::Arc};
 
 use futures_util::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode};
+use kubelet_config::ServerSettings;
 use serve::{Body, Handler, Limits};
 use tokio::{net::TcpListener, sync::watch};
 
 use crate::{
     auth::Auth,
     backend::Backend,
+    checkpoint,
     error::ServerError,
     info, logs,
     query::Query,
     response::text,
     stats,
     stream::{self, Target},
-    tls,
+    system_logs, tls,
 };
 
 /// Binds the server's ports and starts it. An error prevents the kubelet's start.
@@ -31,6 +33,12 @@ pub async fn start(backend: Backend) -> Result<(), ServerError> {
     let serving =
         serve::serve(listener, Some(tls), Limits::default(), Arc::new(server), tasks.clone());
     tasks.essential("kubelet server", serving);
+    if let Some(port) = settings.server.read_only_port {
+        let listener = listen((settings.address, port).into()).await?;
+        let open = Arc::new(ReadOnly { backend: backend.clone() });
+        let serving = serve::serve(listener, None, Limits::default(), open, tasks.clone());
+        tasks.essential("kubelet read-only server", serving);
+    }
     if let Some(address) = settings.healthz {
         let listener = listen(address).await?;
         let probe = Arc::new(Healthz { health: backend.health.clone(), tasks: tasks.clone() });
@@ -69,6 +77,22 @@ impl Handler for Healthz {
     }
 }
 
+/// The handler of the port without authentication. It serves only what is for monitoring.
+struct ReadOnly {
+    backend: Arc<Backend>,
+}
+
+impl Handler for ReadOnly {
+    fn handle(&self, request: Request<Body>) -> BoxFuture<'_, Response<Body>> {
+        Box::pin(async move {
+            let (path, query) = path_and_query(&request);
+            let is_get = request.method() == Method::GET;
+            let monitored = monitor(&self.backend, &path, &query).await.filter(|_| is_get);
+            monitored.unwrap_or_else(not_found)
+        })
+    }
+}
+
 impl Handler for Server {
     fn handle(&self, request: Request<Body>) -> BoxFuture<'_, Response<Body>> {
         Box::pin(async move {
@@ -81,42 +105,129 @@ impl Handler for Server {
     }
 }
 
+fn not_found() -> Response<Body> {
+    text(StatusCode::NOT_FOUND, "404 page not found\n")
+}
+
+/// Returns the path without slashes at its ends, and the values of the query.
+fn path_and_query(request: &Request<Body>) -> (String, Query) {
+    let path = request.uri().path().trim_matches('/').to_owned();
+    (path, Query::of(request.uri().query().unwrap_or_default()))
+}
+
+/// Answers a request for health, Pods or metrics. Returns `None` for other paths.
+async fn monitor(backend: &Arc<Backend>, path: &str, query: &Query) -> Option<Response<Body>> {
+    let parts: Vec<&str> = path.split('/').collect();
+    Some(match parts.as_slice() {
+        ["healthz" | "livez" | "readyz", ..] => info::healthz(&backend.health, &backend.tasks),
+        ["pods"] => info::pods(backend),
+        ["metrics"] => stats::metrics(backend).await,
+        ["metrics", "cadvisor"] => stats::cadvisor(backend).await,
+        ["metrics", "resource"] => stats::resource(backend).await,
+        ["metrics", "probes"] => stats::probes(backend),
+        ["stats", "summary"] => stats::summary(backend, query).await,
+        _ => return None,
+    })
+}
+
+/// Returns the answer to a path that the settings disable, as upstream.
+fn disabled(settings: &ServerSettings, path: &str) -> Option<Response<Body>> {
+    let first = path.split('/').next().unwrap_or_default();
+    let message = match first {
+        "run" | "exec" | "attach" | "portForward" | "containerLogs" | "runningpods" | "debug"
+        | "logs" | "checkpoint"
+            if !settings.debugging_handlers =>
+        {
+            "Debug endpoints are disabled.\n"
+        }
+        "logs" if !settings.system_logs => "logs endpoint is disabled.\n",
+        _ => return None,
+    };
+    Some(text(StatusCode::METHOD_NOT_ALLOWED, message))
+}
+
 async fn route(backend: &Arc<Backend>, request: Request<Body>) -> Response<Body> {
-    let path = request.uri().path().trim_end_matches('/').to_owned();
-    let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
-    let query = Query::of(request.uri().query().unwrap_or_default());
+    let (path, query) = path_and_query(&request);
     let get = request.method() == Method::GET;
-    let debugging = backend.settings.server.debugging_handlers;
+    let settings = &backend.settings.server;
+    if let Some(response) = disabled(settings, &path) {
+        return response;
+    }
+    if get && let Some(response) = monitor(backend, &path, &query).await {
+        return response;
+    }
+    let parts: Vec<&str> = path.split('/').collect();
     let target = |namespace, pod, uid| Target { namespace, pod, uid };
     match parts.as_slice() {
-        ["healthz" | "livez" | "readyz", ..] if get => {
-            info::healthz(&backend.health, &backend.tasks)
-        }
-        ["pods"] if get => info::pods(backend),
         ["runningpods"] if get => info::running_pods(backend).await,
         ["configz"] if get => info::configz(backend),
-        ["metrics"] if get => stats::metrics(backend).await,
-        ["metrics", "cadvisor"] if get => stats::cadvisor(backend).await,
-        ["metrics", "resource"] if get => stats::resource(backend).await,
-        ["metrics", "probes"] if get => stats::probes(backend),
-        ["stats", "summary"] if get => stats::summary(backend, &query).await,
-        ["containerLogs", namespace, pod, container] if get && debugging => {
+        ["logs", ..] if get => {
+            let below = path.strip_prefix("logs").unwrap_or_default();
+            system_logs::serve(below, &query, settings.log_query).await
+        }
+        ["checkpoint", namespace, pod, container]
+            if settings.checkpoints && request.method() == Method::POST =>
+        {
+            checkpoint::serve(backend, namespace, pod, container, &query).await
+        }
+        ["containerLogs", namespace, pod, container] if get => {
             logs::serve(backend, namespace, pod, container, &query).await
         }
-        ["exec" | "attach", namespace, pod, container] if debugging => {
+        ["exec" | "attach", namespace, pod, container] => {
             let target = target(namespace, pod, None);
             stream::of_container(backend, request, target, container, &query).await
         }
-        ["exec" | "attach", namespace, pod, uid, container] if debugging => {
+        ["exec" | "attach", namespace, pod, uid, container] => {
             let target = target(namespace, pod, Some(uid));
             stream::of_container(backend, request, target, container, &query).await
         }
-        ["portForward", namespace, pod] if debugging => {
+        ["portForward", namespace, pod] => {
             stream::port_forward(backend, request, target(namespace, pod, None)).await
         }
-        ["portForward", namespace, pod, uid] if debugging => {
+        ["portForward", namespace, pod, uid] => {
             stream::port_forward(backend, request, target(namespace, pod, Some(uid))).await
         }
-        _ => text(StatusCode::NOT_FOUND, "404 page not found\n"),
+        _ => not_found(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kubelet_config::{HostSettings, Settings};
+
+    use super::*;
+
+    #[test]
+    fn disables_endpoints_by_settings() {
+        let status = |config: &str, path: &str| {
+            let host = HostSettings {
+                node_name: "n".into(),
+                node_ips: vec![],
+                root: "/".into(),
+                cert_dir: "/pki".into(),
+                labels: Default::default(),
+            };
+            let settings = Settings::new(&kubelet_config::parse(config).unwrap(), host).unwrap();
+            disabled(&settings.server, path).map(|response| response.status().as_u16())
+        };
+        for path in [
+            "exec/ns/pod/c",
+            "run/ns/pod/c",
+            "attach/ns/pod/c",
+            "portForward/ns/pod",
+            "logs",
+            "runningpods",
+            "containerLogs/ns/pod/c",
+            "debug/pprof",
+            "checkpoint/ns/pod/c",
+        ] {
+            assert_eq!(status("{}", path), None, "{path}");
+            assert_eq!(status("enableDebuggingHandlers: false", path), Some(405), "{path}");
+        }
+        for path in ["pods", "metrics", "healthz", "stats/summary"] {
+            assert_eq!(status("enableDebuggingHandlers: false", path), None, "{path}");
+        }
+        assert_eq!(status("enableSystemLogHandler: false", "logs/syslog"), Some(405));
+        assert_eq!(status("enableSystemLogHandler: false", "exec/ns/pod/c"), None);
     }
 }

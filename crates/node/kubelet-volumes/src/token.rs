@@ -39,7 +39,7 @@ impl Tokens {
 
     /// Returns a valid token of the Pod and the time at which it expires. A token is renewed after four fifths of its
     /// lifetime, or after a day.
-    pub(crate) async fn get(
+    pub async fn get(
         &self,
         objects: &Objects,
         pod: &Pod,

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use kubelet_config::Settings;
-use kubelet_objects::{Events, NodeInformer, Objects};
+use kubelet_config::{ImageSettings, Rate, Settings};
+use kubelet_objects::{Events, NodeInformer, Objects, RateLimit};
 use kubelet_resources::{Claims, Devices, Placement};
 use kubelet_stats::{Machine, Stats};
 use kubelet_volumes::Volumes;
 use pod_core::Timestamp;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
-use crate::{mirrors::Mirrors, pressures::Pressures, pulls::PullRecords};
+use crate::{credentials::Providers, mirrors::Mirrors, pressures::Pressures, pulls::PullRecords};
 
 /// The settings, clients and managers of one kubelet.
 pub(crate) struct Context {
@@ -35,12 +35,35 @@ pub(crate) struct Context {
     pub(crate) placement: Arc<Placement>,
     /// Records of the credentials with which images were pulled.
     pub(crate) pull_records: PullRecords,
-    /// Limits the number of concurrent image pulls.
-    pub(crate) pulls: Semaphore,
+    /// The image credential providers of the node.
+    pub(crate) credential_providers: Providers,
+    pub(crate) pulls: PullLimits,
+    /// `true` while the node shuts down.
+    pub(crate) shutting_down: watch::Sender<bool>,
     pub(crate) clock: Arc<dyn rt::Clock>,
     pub(crate) pressures: Pressures,
     pub(crate) stats: Arc<Stats>,
     pub(crate) tasks: rt::Tasks,
+}
+
+/// The limits of image pulls.
+pub(crate) struct PullLimits {
+    /// Limits the number of concurrent pulls.
+    pub(crate) slots: Semaphore,
+    /// Limits the rate of pulls. A pull beyond it fails and is tried again later.
+    pub(crate) rate: RateLimit,
+}
+
+impl PullLimits {
+    pub(crate) fn new(settings: &ImageSettings) -> Self {
+        let slots = settings.parallel_pulls.unwrap_or(Semaphore::MAX_PERMITS);
+        Self { slots: Semaphore::new(slots), rate: rate_limit(settings.pull_rate) }
+    }
+}
+
+/// Returns the limit for a configured rate.
+pub(crate) fn rate_limit(rate: Option<Rate>) -> RateLimit {
+    rate.map_or_else(RateLimit::unlimited, |rate| RateLimit::new(rate.per_second, rate.burst))
 }
 
 impl Context {

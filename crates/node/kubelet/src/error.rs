@@ -6,7 +6,10 @@ use kubelet_config::ConfigError;
 use kubelet_resources::{ClaimsStateError, PlacementError};
 use kubelet_server::ServerError;
 
-use crate::kernel::KernelError;
+use crate::{
+    credentials::ProvidersError,
+    kernel::{HostError, KernelError},
+};
 
 /// The error that prevents the kubelet's start or ends it.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +38,14 @@ pub enum Error {
     Placement(#[from] PlacementError),
     #[error("Failed to start ContainerManager: {0}")]
     Claims(#[from] ClaimsStateError),
+    #[error("Failed to start ContainerManager: {0}")]
+    Host(#[from] HostError),
+    #[error(transparent)]
+    CredentialProviders(#[from] ProvidersError),
+    #[error(
+        "--image-credential-provider-config and --image-credential-provider-bin-dir must be given together"
+    )]
+    HalfCredentialProviders,
     #[error("the container runtime does not answer: {0}")]
     Runtime(#[from] cri::Error),
 }

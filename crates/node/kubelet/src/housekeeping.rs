@@ -1,4 +1,5 @@
-//! Periodic cleanup that no Pod's worker does: leftovers of deleted Pods, log rotation, and unused images.
+//! Periodic cleanup that no Pod's worker does: leftovers of deleted Pods and unused images. Logs are rotated by a task
+//! of their own.
 
 mod groups;
 mod images;
@@ -6,6 +7,7 @@ mod logs;
 mod orphans;
 
 pub(crate) use images::remove_unused as remove_unused_images;
+pub(crate) use logs::run as rotate_logs;
 
 use std::{sync::Arc, time::Duration};
 
@@ -32,9 +34,6 @@ pub(crate) async fn run(ctx: Arc<Context>, pods: Pods, mut sources: watch::Recei
         }
         pods.retry_resizes();
         tokio::time::sleep(INTERVAL).await;
-        if let Err(error) = logs::rotate(&ctx).await {
-            tracing::warn!(%error, "rotate logs");
-        }
         if Instant::now() >= next_orphans {
             next_orphans = Instant::now() + ORPHANS;
             if let Err(error) = orphans::remove(&ctx, &pods).await {

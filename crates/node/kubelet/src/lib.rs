@@ -14,6 +14,7 @@
 mod annotations;
 mod certificate;
 mod context;
+mod credentials;
 mod enroll;
 mod error;
 mod eviction;
@@ -34,12 +35,15 @@ mod report;
 mod requests;
 mod run;
 mod runtime;
+mod shutdown;
 mod sources;
 mod steps;
 mod worker;
 
+pub use credentials::ProvidersError;
 pub use enroll::{enroll, keep_enrolled};
 pub use error::{EnrollError, Error};
+pub use kernel::{HostError, KernelError};
 pub use kubelet_config::{
     Args, CloudSettings, ConfigError, HostSettings, KubeletConfiguration, Settings, parse,
 };

@@ -154,6 +154,14 @@ impl Pods {
         if started || desired.stop.is_some() {
             return None;
         }
+        if *ctx.shutting_down.borrow() {
+            let refusal = Refusal {
+                reason: "NodeShutdown".to_owned(),
+                message: "Pod was rejected as the node is shutting down.".to_owned(),
+            };
+            ctx.events.warn(&desired.pod, refusal.reason.clone(), refusal.message.clone());
+            return Some(refusal);
+        }
         let own = ctx.node.get();
         let node = NodeView {
             name: &ctx.settings.node_name,

@@ -36,15 +36,34 @@ impl PullSecret {
     }
 }
 
+/// A service account whose token was exchanged for pull credentials.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct PullAccount {
+    pub(crate) uid: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+/// The owner of pull credentials.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum PullSource {
+    /// A Secret of the Pod.
+    Secret(PullSecret),
+    /// The Pod's service account.
+    Account(PullAccount),
+    /// The node: every Pod may use an image that was pulled with its credentials.
+    Node,
+}
+
 /// The credentials with which an image was pulled.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Credentials {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     kubernetes_secrets: Vec<PullSecret>,
-    /// Service accounts of credential plugins, which only upstream's kubelet supports. They are preserved.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    kubernetes_service_accounts: Vec<serde_json::Value>,
+    kubernetes_service_accounts: Vec<PullAccount>,
     /// `true` if all Pods of the node may use the image, because it was pulled without credentials.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     node_pods_accessible: bool,
@@ -89,12 +108,13 @@ impl PullRecords {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reports whether a Pod with these Secrets must pull an image that is on the node. An unreadable record means yes.
+    /// Reports whether a Pod with these credentials must pull an image that is on the node. An unreadable record means
+    /// yes.
     pub(crate) fn must_pull(
         &self,
         image: &str,
         reference: &str,
-        secrets: &[PullSecret],
+        sources: &[PullSource],
         now: Timestamp,
     ) -> bool {
         let _one_at_a_time = self.lock();
@@ -108,16 +128,18 @@ impl PullRecords {
         if credentials.node_pods_accessible {
             return false;
         }
-        let fits = |own: &&PullSecret| {
-            credentials.kubernetes_secrets.iter().any(|secret| {
+        let fits = |own: &&PullSource| match own {
+            PullSource::Secret(own) => credentials.kubernetes_secrets.iter().any(|secret| {
                 secret.is_same_secret_as(own)
                     || !secret.credential_hash.is_empty()
                         && secret.credential_hash == own.credential_hash
-            })
+            }),
+            PullSource::Account(own) => credentials.kubernetes_service_accounts.contains(own),
+            PullSource::Node => false,
         };
-        let Some(own) = secrets.iter().find(fits) else { return true };
+        let Some(own) = sources.iter().find(fits) else { return true };
         // Record the match: it may be the same credentials in another Secret, or new credentials in the same Secret.
-        self.note(image, reference, Some(own), now);
+        self.note(image, reference, own, now);
         false
     }
 
@@ -130,17 +152,12 @@ impl PullRecords {
         Ok(())
     }
 
-    /// Records the end of a pull. `pulled` is the image's reference and the Secret that was used, or `None` after a
-    /// failure.
-    pub(crate) fn end(
-        &self,
-        image: &str,
-        pulled: Option<(&str, Option<&PullSecret>)>,
-        now: Timestamp,
-    ) {
+    /// Records the end of a pull. `pulled` is the image's reference and the owner of the credentials that were used, or
+    /// `None` after a failure.
+    pub(crate) fn end(&self, image: &str, pulled: Option<(&str, &PullSource)>, now: Timestamp) {
         let mut under_way = self.lock();
-        if let Some((reference, secret)) = pulled
-            && !self.note(image, reference, secret, now)
+        if let Some((reference, source)) = pulled
+            && !self.note(image, reference, source, now)
         {
             // Keep the intent, so that the image still counts as pulled.
             return;
@@ -178,13 +195,7 @@ impl PullRecords {
     }
 
     /// Adds credentials to the record of an image. Returns `true` if the record is up to date.
-    fn note(
-        &self,
-        image: &str,
-        reference: &str,
-        secret: Option<&PullSecret>,
-        now: Timestamp,
-    ) -> bool {
+    fn note(&self, image: &str, reference: &str, source: &PullSource, now: Timestamp) -> bool {
         let before = self.read(reference).ok().flatten();
         let mut record = before.clone().unwrap_or_else(|| PulledRecord {
             kind: "ImagePulledRecord".to_owned(),
@@ -194,10 +205,17 @@ impl PullRecords {
             credential_mapping: BTreeMap::new(),
         });
         let entry = record.credential_mapping.entry(without_tag(image).to_owned()).or_default();
-        match secret {
+        match source {
             _ if entry.node_pods_accessible => {}
-            None => *entry = Credentials { node_pods_accessible: true, ..Credentials::default() },
-            Some(secret) => {
+            PullSource::Node => {
+                *entry = Credentials { node_pods_accessible: true, ..Credentials::default() };
+            }
+            PullSource::Account(account) => {
+                entry.kubernetes_service_accounts.retain(|own| own != account);
+                entry.kubernetes_service_accounts.push(account.clone());
+                entry.kubernetes_service_accounts.sort();
+            }
+            PullSource::Secret(secret) => {
                 entry.kubernetes_secrets.retain(|own| !own.is_same_secret_as(secret));
                 entry.kubernetes_secrets.push(secret.clone());
                 entry.kubernetes_secrets.sort();
@@ -244,13 +262,13 @@ mod tests {
     const IMAGE: &str = "registry.example:5000/team/app:1";
     const REFERENCE: &str = "sha256:aa";
 
-    fn secret(name: &str, hash: &str) -> PullSecret {
-        PullSecret {
+    fn secret(name: &str, hash: &str) -> PullSource {
+        PullSource::Secret(PullSecret {
             uid: format!("uid-{name}"),
             namespace: "ns".to_owned(),
             name: name.to_owned(),
             credential_hash: hash.to_owned(),
-        }
+        })
     }
 
     fn now() -> Timestamp {
@@ -265,12 +283,12 @@ mod tests {
     fn reuses_private_image_only_with_matching_credentials() {
         let dir = tempfile::tempdir().unwrap();
         let records = records(&dir, Verification::Pulled);
-        let must = |secrets: &[PullSecret]| records.must_pull(IMAGE, REFERENCE, secrets, now());
+        let must = |sources: &[PullSource]| records.must_pull(IMAGE, REFERENCE, sources, now());
         assert!(!must(&[]), "nobody of ours pulled it: it was there");
         records.begin(IMAGE).unwrap();
         assert!(must(&[]), "it may be a private one that is there in a moment");
         let owner = secret("owner", "h1");
-        records.end(IMAGE, Some((REFERENCE, Some(&owner))), now());
+        records.end(IMAGE, Some((REFERENCE, &owner)), now());
         assert!(must(&[]) && must(&[secret("stranger", "h2")]));
         assert!(!must(std::slice::from_ref(&owner)));
         assert!(!must(&[secret("owner", "rotated")]), "the same Secret");
@@ -283,12 +301,28 @@ mod tests {
     }
 
     #[test]
+    fn reuses_image_pulled_with_token_of_the_same_service_account() {
+        let dir = tempfile::tempdir().unwrap();
+        let records = records(&dir, Verification::Pulled);
+        let account = |uid: &str| {
+            let (namespace, name) = ("ns".to_owned(), "builder".to_owned());
+            PullSource::Account(PullAccount { uid: uid.to_owned(), namespace, name })
+        };
+        records.begin(IMAGE).unwrap();
+        records.end(IMAGE, Some((REFERENCE, &account("1"))), now());
+        let must = |sources: &[PullSource]| records.must_pull(IMAGE, REFERENCE, sources, now());
+        assert!(!must(&[account("1")]));
+        assert!(must(&[account("2")]), "an account that was created again");
+        assert!(must(&[PullSource::Node]) && must(&[secret("owner", "h")]) && must(&[]));
+    }
+
+    #[test]
     fn reuses_image_pulled_without_credentials() {
         let dir = tempfile::tempdir().unwrap();
         let records = records(&dir, Verification::Always);
         assert!(records.must_pull(IMAGE, REFERENCE, &[], now()), "even one that was there");
         records.begin(IMAGE).unwrap();
-        records.end(IMAGE, Some((REFERENCE, None)), now());
+        records.end(IMAGE, Some((REFERENCE, &PullSource::Node)), now());
         assert!(!records.must_pull(IMAGE, REFERENCE, &[], now()));
         fs::write(file(&records.pulled, REFERENCE), "{").unwrap();
         assert!(records.must_pull(IMAGE, REFERENCE, &[], now()), "an unreadable record");
@@ -302,7 +336,7 @@ mod tests {
         records.begin(IMAGE).unwrap();
         records.end(IMAGE, None, now());
         assert!(file(&records.pulling, IMAGE).exists(), "another pull goes on");
-        records.end(IMAGE, Some((REFERENCE, None)), now());
+        records.end(IMAGE, Some((REFERENCE, &PullSource::Node)), now());
         assert!(!file(&records.pulling, IMAGE).exists());
         records.prune(&[REFERENCE.to_owned()], Timestamp::MAX);
         records.prune(&[], now());

@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use kubelet_config::{Args, CloudSettings, HostSettings, Settings};
+use kubelet_config::{Args, CloudSettings, CredentialProviderPaths, HostSettings, Settings};
 use kubelet_objects::{Events, NodeInformer, Objects};
 use kubelet_resources::{
     Claims, Devices, Placement, PlacementError, PluginWatcher, Topology, VolumeLimits,
@@ -14,18 +14,20 @@ use pod_core::{PodRegistry, paths::DIRECTORY_MODE};
 use rt::Tasks;
 use sys::mount::{HostMounts, Mounts};
 use telemetry::metrics::Metrics;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use crate::{
     certificate::Certificate,
-    context::Context,
+    context::{Context, PullLimits, rate_limit},
+    credentials::Providers,
     error::Error,
     eviction, housekeeping, kernel, machine,
     node::{self, Heartbeats},
     pleg,
     pods::Pods,
     pulls::PullRecords,
-    sources::{api, files, mirror},
+    shutdown,
+    sources::{api, files, manifest::StaticPods, mirror, url},
 };
 
 /// The configuration of one kubelet.
@@ -67,7 +69,19 @@ impl Config {
         let rotate_certificates = file.rotate_certificates;
         let mut settings = Settings::new(&file, host)?;
         settings.cloud = CloudSettings::new(args)?;
+        settings.images.credential_providers = credential_providers(args)?;
         Ok(Self { settings, heartbeats, rotate_certificates })
+    }
+}
+
+fn credential_providers(args: &Args) -> Result<Option<CredentialProviderPaths>, Error> {
+    let paths = (&args.image_credential_provider_config, &args.image_credential_provider_bin_dir);
+    match paths {
+        (Some(config), Some(programs)) => {
+            Ok(Some(CredentialProviderPaths { config: config.clone(), programs: programs.clone() }))
+        }
+        (None, None) => Ok(None),
+        _ => Err(Error::HalfCredentialProviders),
     }
 }
 
@@ -121,6 +135,9 @@ async fn context(
     if settings.protect_kernel {
         kernel::check(Path::new("/proc/sys"))?;
     }
+    let credential_providers = Providers::load(settings.images.credential_providers.as_ref())?;
+    let cgroups: Arc<dyn sys::cgroup::Cgroups> = sys::cgroup::detect().into();
+    kernel::prepare(&settings, cgroups.as_ref(), Path::new("/proc"))?;
     make_root(&settings.root)
         .map_err(|source| Error::Root { path: settings.root.clone(), source })?;
     let machine = Machine::read();
@@ -134,7 +151,10 @@ async fn context(
     // Upstream's kubelet makes its root shared, too. If it took over later, it would otherwise hide our mounts below
     // its own.
     HostMounts.make_shared(&settings.root)?;
-    let cri = cri::Client::new(&settings.runtime_endpoint, settings.request_timeout);
+    let mut cri = cri::Client::new(&settings.runtime_endpoint, settings.request_timeout);
+    if let Some(endpoint) = &settings.images.endpoint {
+        cri = cri.with_image_service(endpoint);
+    }
     let Some(version) = tasks.shutdown().unless_stopping(await_runtime(&cri)).await else {
         return Ok(None);
     };
@@ -148,7 +168,6 @@ async fn context(
         cri.set_pod_cidr(&settings.pod_cidr).await?;
     }
     let volumes = Arc::new(volumes(&settings, client.clone(), &clock, tasks));
-    let cgroups: Arc<dyn sys::cgroup::Cgroups> = sys::cgroup::detect().into();
     let sources = StatsSources {
         node_name: settings.node_name.clone(),
         root: settings.root.clone(),
@@ -171,7 +190,9 @@ async fn context(
         devices,
         claims,
         placement,
-        pulls: Semaphore::new(if settings.serialize_pulls { 1 } else { Semaphore::MAX_PERMITS }),
+        credential_providers,
+        pulls: PullLimits::new(&settings.images),
+        shutting_down: watch::Sender::new(false),
         mirrors: Default::default(),
         pressures: Default::default(),
         stats: Arc::new(Stats::new(sources, metrics)),
@@ -196,7 +217,7 @@ fn volumes(
         node_name: node.clone(),
         node: Arc::new(NodeInformer::new(client.as_ref(), node, tasks)),
         objects: Arc::new(Objects::new(client.clone(), tasks)),
-        events: Events::new(client, node, clock.clone(), tasks),
+        events: Events::new(client, node, rate_limit(settings.event_rate), clock.clone(), tasks),
         mounts: Arc::new(HostMounts),
         programs: VolumePrograms::default(),
         operations: Operations::default(),
@@ -253,6 +274,39 @@ async fn await_runtime(cri: &cri::Client) -> Result<cri::v1::VersionResponse, cr
     rt::retry(RUNTIME_PATIENCE, Duration::from_millis(100), |_| true, query).await
 }
 
+/// The static Pods, and the state of their sources.
+struct StaticSources {
+    /// Keeps the channel open if there is no source.
+    sender: watch::Sender<StaticPods>,
+    current: watch::Receiver<StaticPods>,
+    /// `true` once the directory of manifests has been read.
+    files_ready: watch::Receiver<bool>,
+    /// `true` once the URL has served Pods.
+    url_ready: watch::Receiver<bool>,
+}
+
+/// Starts the sources of static Pods that the settings have.
+fn start_static_pods(ctx: &Arc<Context>, pods: &Pods) -> StaticSources {
+    let tasks = &ctx.tasks;
+    let (statics, current) = watch::channel(StaticPods::new());
+    let (files_read, files_ready) = watch::channel(ctx.settings.static_pods.is_none());
+    if let Some(dir) = ctx.settings.static_pods.clone() {
+        let (own, pods, statics) = (ctx.clone(), pods.clone(), statics.clone());
+        tasks.keep("kubelet static pods", move || {
+            files::run(own.clone(), dir.clone(), pods.clone(), statics.clone(), files_read.clone())
+        });
+    }
+    let (url_read, url_ready) = watch::channel(ctx.settings.static_url.is_none());
+    if let Some(source) = ctx.settings.static_url.clone() {
+        let (own, pods, statics) = (ctx.clone(), pods.clone(), statics.clone());
+        tasks.keep("kubelet static pods of a URL", move || {
+            let (own, source, pods) = (own.clone(), source.clone(), pods.clone());
+            url::run(own, source, pods, statics.clone(), url_read.clone())
+        });
+    }
+    StaticSources { sender: statics, current, files_ready, url_ready }
+}
+
 /// Starts the tasks that follow the sources and the runtime.
 fn start(
     ctx: &Arc<Context>,
@@ -261,15 +315,8 @@ fn start(
     listing_error: watch::Sender<Option<String>>,
 ) {
     let tasks = &ctx.tasks;
-    let (statics, current) = watch::channel(Vec::new());
-    let (files_read, files_ready) = watch::channel(ctx.settings.static_pods.is_none());
+    let StaticSources { sender, current, files_ready, url_ready } = start_static_pods(ctx, pods);
     let (sources_read, sources_ready) = watch::channel(false);
-    if let Some(dir) = ctx.settings.static_pods.clone() {
-        let (own, pods) = (ctx.clone(), pods.clone());
-        tasks.keep("kubelet static pods", move || {
-            files::run(own.clone(), dir.clone(), pods.clone(), statics.clone(), files_read.clone())
-        });
-    }
     let informer = client.as_ref().map(|client| api::start(client, ctx, pods));
     if let Some(client) = client {
         let (own, api, health) = (ctx.clone(), client.clone(), listing_error.subscribe());
@@ -288,11 +335,14 @@ fn start(
     tasks.spawn_until_shutdown("kubelet sources", async move {
         let mut files_ready = files_ready;
         let _ = files_ready.wait_for(|read| *read).await;
+        let mut url_ready = url_ready;
+        let _ = url_ready.wait_for(|read| *read).await;
         if let Some(informer) = &informer {
             informer.synced().await;
         }
         sources_read.send_replace(true);
-        // This task owns the informer and keeps it running.
+        // This task owns the informer and the channel of static Pods, and keeps both open.
+        let _sender = sender;
         std::future::pending::<()>().await;
     });
     let own = (ctx.clone(), pods.clone());
@@ -301,6 +351,12 @@ fn start(
     tasks.keep("kubelet housekeeping", move || {
         housekeeping::run(own.0.clone(), own.1.clone(), ready.clone())
     });
+    if !ctx.settings.shutdown.is_empty() {
+        let own = (ctx.clone(), pods.clone());
+        tasks.keep("kubelet shutdown", move || shutdown::run(own.0.clone(), own.1.clone()));
+    }
+    let own = ctx.clone();
+    tasks.keep("kubelet logs", move || housekeeping::rotate_logs(own.clone()));
     let own = (ctx.clone(), pods.clone());
     tasks.keep("kubelet runtime events", move || {
         pleg::run(own.0.clone(), own.1.clone(), sources_ready.clone(), listing_error.clone())

@@ -24,6 +24,7 @@ pub mod files;
 pub mod hosts;
 pub mod huge_pages;
 mod memory;
+pub mod memory_limits;
 pub mod numa_memory;
 mod observed;
 pub mod paths;

@@ -12,8 +12,10 @@ const CAP: Duration = Duration::from_secs(300);
 const RETRY: Duration = Duration::from_secs(10);
 
 /// The failures that a Pod's worker remembers between passes. If they are lost, a step is retried early.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Memory {
+    /// The longest delay between restarts.
+    restart_cap: Duration,
     restarts: BTreeMap<String, Entry>,
     pulls: BTreeMap<String, Entry>,
     failures: BTreeMap<String, Failure>,
@@ -50,7 +52,25 @@ pub enum FailureKind {
     Start,
 }
 
+impl Default for Memory {
+    fn default() -> Self {
+        Self::new(CAP)
+    }
+}
+
 impl Memory {
+    /// Creates an empty memory with the longest delay between restarts.
+    pub fn new(restart_cap: Duration) -> Self {
+        Self {
+            restart_cap,
+            restarts: BTreeMap::new(),
+            pulls: BTreeMap::new(),
+            failures: BTreeMap::new(),
+            sandbox: None,
+            pass: 0,
+        }
+    }
+
     /// Begins a pass. Earlier image failures are reported as a back-off from now on.
     pub fn begin_pass(&mut self) {
         self.pass += 1;
@@ -72,12 +92,12 @@ impl Memory {
 
     /// Returns the current delay between restarts, for messages.
     pub(crate) fn restart_delay(&self, name: &str) -> Duration {
-        self.restarts.get(name).map_or(FIRST, |entry| entry.delay)
+        self.restarts.get(name).map_or(FIRST.min(self.restart_cap), |entry| entry.delay)
     }
 
     /// Records the restart of a container that exited at `exited`.
     pub fn record_restart(&mut self, name: &str, exited: Timestamp, now: Timestamp) {
-        step(&mut self.restarts, name, exited, now);
+        step(&mut self.restarts, name, exited, now, self.restart_cap);
     }
 
     /// Returns the last failure to start the container, unless it has started since.
@@ -117,7 +137,7 @@ impl Memory {
         message: String,
         now: Timestamp,
     ) {
-        let delay = step(&mut self.pulls, name, now, now);
+        let delay = step(&mut self.pulls, name, now, now, CAP);
         self.fail(name, FailureKind::Pull, reason, message, after(now, delay));
     }
 
@@ -163,11 +183,39 @@ fn step(
     name: &str,
     event: Timestamp,
     now: Timestamp,
+    cap: Duration,
 ) -> Duration {
     let delay = match entries.get(name) {
-        Some(entry) if since(entry.last, event) <= CAP * 2 => (entry.delay * 2).min(CAP),
-        _ => FIRST,
+        Some(entry) if since(entry.last, event) <= CAP * 2 => (entry.delay * 2).min(cap),
+        _ => FIRST.min(cap),
     };
     entries.insert(name.to_owned(), Entry { delay, last: now });
     delay
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_restarts_up_to_the_configured_period() {
+        let at = |second| Timestamp::from_second(1_000 + second).unwrap();
+        for (cap, delays) in [
+            (300, [10, 20, 40, 80, 160, 300, 300]),
+            (30, [10, 20, 30, 30, 30, 30, 30]),
+            (5, [5; 7]),
+        ] {
+            let mut memory = Memory::new(Duration::from_secs(cap));
+            for (turn, delay) in delays.into_iter().enumerate() {
+                memory.record_restart("app", at(turn as i64), at(turn as i64));
+                assert_eq!(memory.restart_delay("app"), Duration::from_secs(delay), "{cap} {turn}");
+            }
+            memory.record_pull_failure("app", "ErrImagePull", String::new(), at(0));
+            assert_eq!(
+                memory.failure("app").unwrap().retry_at,
+                at(10),
+                "pulls keep their own delay"
+            );
+        }
+    }
 }

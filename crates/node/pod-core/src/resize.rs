@@ -179,7 +179,7 @@ pub fn loosest(before: &Pod, after: &Pod) -> CgroupLimits {
     let limit = |a: i64, b: i64| if a == 0 || b == 0 { 0 } else { a.max(b) };
     CgroupLimits {
         cpu_shares: a.cpu_shares.max(b.cpu_shares),
-        cpu_quota: limit(a.cpu_quota, b.cpu_quota),
+        cpu: limit(a.cpu, b.cpu),
         memory: limit(a.memory, b.memory),
     }
 }

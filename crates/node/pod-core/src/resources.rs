@@ -6,8 +6,6 @@ use crate::qos::{QosClass, qos_class};
 
 pub use crate::amounts::{Amounts, milli, pod_amounts, whole};
 
-/// The CFS period in microseconds, which the CRI uses.
-pub const CPU_PERIOD: i64 = 100_000;
 const MIN_SHARES: i64 = 2;
 const MAX_SHARES: i64 = 262_144;
 /// The smallest quota that the kernel accepts, in microseconds.
@@ -18,9 +16,9 @@ pub fn cpu_shares(milli: i64) -> i64 {
     (milli.saturating_mul(1024) / 1000).clamp(MIN_SHARES, MAX_SHARES)
 }
 
-/// Converts CPU in thousandths to microseconds per period. Zero means no limit.
-pub fn cpu_quota(milli: i64) -> i64 {
-    if milli == 0 { 0 } else { (milli.saturating_mul(CPU_PERIOD) / 1000).max(MIN_QUOTA) }
+/// Converts CPU in thousandths to microseconds per `period`, which is in microseconds, too. Zero means no limit.
+pub fn cpu_quota(milli: i64, period: i64) -> i64 {
+    if milli == 0 { 0 } else { (milli.saturating_mul(period) / 1000).max(MIN_QUOTA) }
 }
 
 /// The limits of a cgroup. Zero means no limit.
@@ -28,8 +26,8 @@ pub fn cpu_quota(milli: i64) -> i64 {
 pub struct CgroupLimits {
     /// CPU shares of cgroup v1.
     pub cpu_shares: i64,
-    /// CPU time in microseconds per [`CPU_PERIOD`].
-    pub cpu_quota: i64,
+    /// CPU in thousandths.
+    pub cpu: i64,
     /// The limit of memory in bytes.
     pub memory: i64,
 }
@@ -41,7 +39,7 @@ pub fn pod_cgroup(pod: &Pod) -> CgroupLimits {
         QosClass::BestEffort => CgroupLimits { cpu_shares: MIN_SHARES, ..Default::default() },
         QosClass::Guaranteed | QosClass::Burstable => CgroupLimits {
             cpu_shares: cpu_shares(amounts.cpu_request),
-            cpu_quota: cpu_quota(amounts.cpu_limit),
+            cpu: amounts.cpu_limit,
             memory: amounts.memory_limit,
         },
     }

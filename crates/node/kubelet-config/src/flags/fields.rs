@@ -1,6 +1,8 @@
 //! The upstream flags that map to a field of the configuration file, each with the field's path and syntax.
 
-use super::form::Form::{self, Bool, Headers, List, Map, Number, Reservations, Taints, Text};
+use super::form::Form::{
+    self, Bool, Gates, Headers, List, Map, Number, Reservations, Taints, Text,
+};
 
 pub(super) const FIELDS: &[(&str, &str, Form)] = &[
     ("address", "address", Text),
@@ -47,6 +49,7 @@ pub(super) const FIELDS: &[(&str, &str, Form)] = &[
     ("eviction-soft-grace-period", "evictionSoftGracePeriod", Map('=')),
     ("fail-cgroupv1", "failCgroupV1", Bool),
     ("fail-swap-on", "failSwapOn", Bool),
+    ("feature-gates", "featureGates", Gates),
     ("file-check-frequency", "fileCheckFrequency", Text),
     ("hairpin-mode", "hairpinMode", Text),
     ("healthz-bind-address", "healthzBindAddress", Text),

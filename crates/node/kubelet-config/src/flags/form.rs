@@ -15,6 +15,8 @@ pub(super) enum Form {
     List,
     /// Pairs `key=value`, or with another separator than `=`, separated by commas.
     Map(char),
+    /// Pairs `gate=true` or `gate=false` separated by commas.
+    Gates,
     /// Pairs `name:value` separated by commas. A name may occur more than once.
     Headers,
     /// Entries `node:memory=1Gi,hugepages-1M=2Gi` separated by semicolons.
@@ -50,6 +52,14 @@ impl Form {
                 let expected = if sign == '<' { "signal<amount,..." } else { "key=value,..." };
                 let pairs = parts().map(|part| pair(part, sign, expected));
                 json!(pairs.collect::<Result<BTreeMap<_, _>, _>>()?)
+            }
+            Self::Gates => {
+                let expected = "gate=true|false,...";
+                let gate = |part| {
+                    let (name, value) = pair(part, '=', expected)?;
+                    Ok::<_, &'static str>((name, parse_bool(&value).ok_or(expected)?))
+                };
+                json!(parts().map(gate).collect::<Result<BTreeMap<_, _>, _>>()?)
             }
             Self::Headers => {
                 let mut headers = BTreeMap::<_, Vec<_>>::new();

@@ -21,8 +21,6 @@ const IGNORED: &[Flag] = &[
     ("experimental-mounter-path", true, "the kernel is asked to mount, not a program"),
     ("global-housekeeping-interval", true, METRICS),
     ("housekeeping-interval", true, METRICS),
-    ("image-credential-provider-bin-dir", true, "credentials come from Pods' pull Secrets"),
-    ("image-credential-provider-config", true, "credentials come from Pods' pull Secrets"),
     ("lock-file", true, "there is no lock file"),
     ("log-cadvisor-usage", false, METRICS),
     ("machine-id-file", true, "the machine's identity is in /etc/machine-id"),
@@ -51,4 +49,5 @@ pub struct Ignored;
 
 impl known::Tables for Ignored {
     const TABLES: &'static [&'static [Flag]] = &[IGNORED, known::CLIENT, known::COMMON];
+    const ACTING: &'static [&'static str] = &["feature-gates"];
 }

@@ -22,6 +22,15 @@ struct ImageUse {
     last_used: Timestamp,
 }
 
+impl ImageUse {
+    /// Reports whether the image was not used for this time. The time before the kubelet's start does not count,
+    /// because the kubelet does not know it.
+    fn is_over(&self, age: Duration, now: Timestamp) -> bool {
+        let unused = now.duration_since(self.last_used.max(self.first));
+        Duration::try_from(unused).unwrap_or_default() > age
+    }
+}
+
 impl Collector {
     pub(super) async fn collect(&mut self, ctx: &Context) -> Result<(), cri::Error> {
         let now = ctx.now();
@@ -39,13 +48,24 @@ impl Collector {
                 image_use.last_used = now;
             }
         }
-        let Some(mut excess) = bytes_to_free(ctx).await? else { return Ok(()) };
         let mut free: Vec<_> = images.into_iter().filter(|image| removable(image, &used)).collect();
+        if let Some(max_age) = ctx.settings.images.max_age {
+            let (old, young) = free.into_iter().partition(|image: &cri::v1::Image| {
+                self.uses.get(&image.id).is_some_and(|image_use| image_use.is_over(max_age, now))
+            });
+            free = young;
+            for image in old {
+                let image: cri::v1::Image = image;
+                tracing::info!(image = ?image.repo_tags, "remove an image that was not used for too long");
+                ctx.cri.remove_image(&image.id).await?;
+            }
+        }
+        let Some(mut excess) = bytes_to_free(ctx).await? else { return Ok(()) };
         free.sort_by_key(|image| self.uses.get(&image.id).map(|s| (s.last_used, s.first)));
         for image in free {
             let old = self.uses.get(&image.id).is_some_and(|u| {
                 Duration::try_from(now.duration_since(u.first)).unwrap_or_default()
-                    >= ctx.settings.image_min_age
+                    >= ctx.settings.images.min_age
             });
             if !old {
                 continue;
@@ -95,7 +115,7 @@ async fn bytes_to_free(ctx: &Context) -> Result<Option<u64>, cri::Error> {
     let info = ctx.cri.image_fs_info().await?;
     let place = info.image_filesystems.into_iter().find_map(|fs| Some(fs.fs_id?.mountpoint));
     let disk = place.and_then(|place| sys::disk_use(Path::new(&place)).ok()).unwrap_or_default();
-    Ok(amount_above_threshold(disk, ctx.settings.image_gc_high, ctx.settings.image_gc_low))
+    Ok(amount_above_threshold(disk, ctx.settings.images.gc_high, ctx.settings.images.gc_low))
 }
 
 /// Returns the number of bytes to free. A high threshold of 100 % disables garbage collection.
@@ -136,6 +156,16 @@ mod tests {
         assert!(!removable(&image("docker.io/library/app:1", true), &unused));
         let used = HashSet::from(["sha256:1".to_owned()]);
         assert!(!removable(&image("docker.io/library/app:1", false), &used));
+    }
+
+    #[test]
+    fn counts_age_from_last_use_or_first_sight() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let unused = ImageUse { first: at(100), last_used: Timestamp::MIN };
+        let age = Duration::from_secs(60);
+        assert!(!unused.is_over(age, at(160)) && unused.is_over(age, at(161)));
+        let used = ImageUse { last_used: at(150), ..unused };
+        assert!(!used.is_over(age, at(210)) && used.is_over(age, at(211)));
     }
 
     #[test]

@@ -3,9 +3,11 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use cri::{labels, v1};
+use futures_util::{TryStreamExt as _, stream};
 
 use crate::context::Context;
 
@@ -22,15 +24,26 @@ fn at(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LogErro
     move |source| LogError::File { operation, path, source }
 }
 
-/// Rotates the logs of running containers that have grown too large.
-pub(super) async fn rotate(ctx: &Context) -> Result<(), LogError> {
+/// Rotates logs at their interval until shutdown.
+pub(crate) async fn run(ctx: Arc<Context>) {
+    loop {
+        tokio::time::sleep(ctx.settings.log_interval).await;
+        if let Err(error) = rotate(&ctx).await {
+            tracing::warn!(%error, "rotate logs");
+        }
+    }
+}
+
+/// Rotates the logs of running containers that have grown too large, several at a time.
+async fn rotate(ctx: &Context) -> Result<(), LogError> {
     let full = full_logs(&ctx.settings.logs, ctx.settings.log_max_size);
     if full.is_empty() {
         return Ok(());
     }
     let running = v1::ContainerStateValue { state: v1::ContainerState::ContainerRunning.into() };
     let filter = v1::ContainerFilter { state: Some(running), ..Default::default() };
-    for container in ctx.cri.list_containers(Some(filter)).await? {
+    let containers = ctx.cri.list_containers(Some(filter)).await?;
+    let path = |container: &v1::Container| {
         let of = |name: &str| container.labels.get(name).map(String::as_str).unwrap_or_default();
         let pod = format!(
             "{}_{}_{}",
@@ -39,19 +52,29 @@ pub(super) async fn rotate(ctx: &Context) -> Result<(), LogError> {
             of(labels::POD_UID)
         );
         let attempt = container.metadata.as_ref().map_or(0, |m| m.attempt);
-        let path =
-            ctx.settings.logs.join(pod).join(of(labels::CONTAINER)).join(format!("{attempt}.log"));
-        if full.contains(&path) {
-            let stamp = ctx.now().strftime("%Y%m%d-%H%M%S").to_string();
-            make_room(&path, ctx.settings.log_max_files)?;
-            let aside = path.with_file_name(format!("{attempt}.log.{stamp}"));
-            fs::rename(&path, &aside).map_err(at("rename", &path))?;
-            if let Err(error) = ctx.cri.reopen_container_log(&container.id).await {
-                // The runtime still writes to the renamed file, which therefore gets its name back.
-                drop(fs::rename(&aside, &path));
-                return Err(error.into());
-            }
-        }
+        ctx.settings.logs.join(pod).join(of(labels::CONTAINER)).join(format!("{attempt}.log"))
+    };
+    let due = containers.into_iter().map(|container| (path(&container), container.id));
+    let due = due.filter(|(path, _)| full.contains(path));
+    stream::iter(due.map(Ok))
+        .try_for_each_concurrent(ctx.settings.log_workers, |(path, id)| rotate_one(ctx, path, id))
+        .await
+}
+
+/// Rotates one log. The older ones are compressed first, on a thread of their own.
+async fn rotate_one(ctx: &Context, path: PathBuf, id: String) -> Result<(), LogError> {
+    let stamp = ctx.now().strftime("%Y%m%d-%H%M%S").to_string();
+    let (log, most) = (path.clone(), ctx.settings.log_max_files);
+    let room = tokio::task::spawn_blocking(move || make_room(&log, most)).await;
+    room.map_err(|error| at("compress the logs beside", &path)(error.into()))??;
+    let mut aside = path.clone().into_os_string();
+    aside.push(format!(".{stamp}"));
+    let aside = PathBuf::from(aside);
+    fs::rename(&path, &aside).map_err(at("rename", &path))?;
+    if let Err(error) = ctx.cri.reopen_container_log(&id).await {
+        // The runtime still writes to the renamed file, which therefore gets its name back.
+        drop(fs::rename(&aside, &path));
+        return Err(error.into());
     }
     Ok(())
 }

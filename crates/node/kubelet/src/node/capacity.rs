@@ -16,7 +16,7 @@ pub(crate) fn capacity(machine: &Machine, settings: &Settings) -> BTreeMap<Strin
         ("cpu", machine.cpus.to_string()),
         ("memory", format!("{}Ki", machine.memory / 1024)),
         ("ephemeral-storage", format!("{}Ki", disk.capacity / 1024)),
-        ("pods", settings.max_pods.to_string()),
+        ("pods", max_pods(machine.cpus, settings).to_string()),
     ];
     let named = amounts.map(|(name, amount)| (name.to_owned(), Quantity(amount)));
     let pages = machine.huge_pages.iter().map(|(size, count)| {
@@ -25,6 +25,16 @@ pub(crate) fn capacity(machine: &Machine, settings: &Settings) -> BTreeMap<Strin
         (huge_pages::resource(*size), Quantity(bytes.to_string()))
     });
     named.into_iter().chain(pages).collect()
+}
+
+/// Returns the largest number of Pods: `maxPods`, or `podsPerCore` on each CPU if that is less.
+fn max_pods(cpus: u64, settings: &Settings) -> i64 {
+    let most = i64::from(settings.max_pods);
+    let cpus = i64::try_from(cpus).unwrap_or(i64::MAX);
+    match i64::from(settings.pods_per_core) {
+        0 => most,
+        each => most.min(cpus.saturating_mul(each)),
+    }
 }
 
 /// Returns the limits of all Pods together: the capacity less the reserved amounts.
@@ -81,8 +91,7 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn counts_and_limits_huge_pages() {
+    fn settings(text: &str) -> Settings {
         let host = HostSettings {
             node_name: "node".to_owned(),
             node_ips: Vec::new(),
@@ -90,7 +99,20 @@ mod tests {
             cert_dir: "/pki".into(),
             labels: BTreeMap::new(),
         };
-        let settings = Settings::new(&Default::default(), host).unwrap();
+        Settings::new(&kubelet_config::parse(text).unwrap(), host).unwrap()
+    }
+
+    #[test]
+    fn limits_pods_per_core() {
+        let pods = |text: &str| max_pods(4, &settings(text));
+        assert_eq!(pods("{}"), 110);
+        assert_eq!(pods("podsPerCore: 10"), 40);
+        assert_eq!(pods("podsPerCore: 100\nmaxPods: 20"), 20);
+    }
+
+    #[test]
+    fn counts_and_limits_huge_pages() {
+        let settings = settings("{}");
         let huge_pages = [(2 << 20, 8), (1 << 30, 0)].into();
         let machine = Machine { huge_pages, memory: 4 << 30, ..Machine::read() };
         let text = |name: &str| allocatable(&machine, &settings).remove(name).map(|q| q.0);

@@ -25,7 +25,7 @@ pub(crate) async fn run(ctx: Arc<Context>, client: Client, pleg: watch::Receiver
     let mut grace = RuntimeGrace::default();
     let mut sent: Option<Instant> = None;
     let (mut pressures, mut volumes) = (ctx.pressures.follow(), ctx.volumes.drivers.changes());
-    let mut devices = ctx.devices.changes();
+    let (mut devices, mut shutdown) = (ctx.devices.changes(), ctx.shutting_down.subscribe());
     let mut pod_cidr = ctx.settings.pod_cidr.clone();
     let mut missing = MissingNode::default();
     let mut failures = rt::Backoff::new(NOT_READY, Duration::from_secs(7));
@@ -55,12 +55,18 @@ pub(crate) async fn run(ctx: Arc<Context>, client: Client, pleg: watch::Receiver
         let ready =
             now.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
         reported = now;
-        let wait = if ready { ctx.settings.status_update } else { NOT_READY };
+        let wait = if ready || *ctx.shutting_down.borrow() {
+            ctx.settings.status_update
+        } else {
+            NOT_READY
+        };
         tokio::select! {
             // Report pressure immediately, so that the scheduler sends no more Pods here.
             _ = pressures.changed() => {}
             // Pods wait until the API server lists their volumes as in use.
             _ = volumes.changed() => {}
+            // The scheduler must send no more Pods here.
+            _ = shutdown.changed() => {}
             // Report changed devices immediately, above all removed ones.
             _ = devices.changed() => {}
             () = tokio::time::sleep(wait) => {}

@@ -21,8 +21,6 @@ use crate::context::Context;
 
 /// The kubelet version that the Node reports: the version of Kubernetes that is implemented.
 const VERSION: &str = "v1.36.2";
-/// The number of images in the Node's status. The largest images are listed, for the scheduler's image locality.
-const IMAGES: usize = 50;
 
 /// Computes the Node's status. A condition with the same status as in `before` keeps its transition time.
 pub(super) async fn status(
@@ -53,7 +51,7 @@ pub(super) async fn status(
             ("KubeletHasInsufficientPID", "KubeletHasSufficientPID"),
             "PID available",
         ),
-        ready(runtime, pleg),
+        ready(runtime, pleg, *ctx.shutting_down.borrow()),
     ];
     let old: BTreeMap<&str, &NodeCondition> =
         before.conditions.iter().flatten().map(|c| (c.type_.as_str(), c)).collect();
@@ -129,6 +127,7 @@ fn handlers(handlers: &[cri::v1::RuntimeHandler]) -> Vec<NodeRuntimeHandler> {
     handlers.iter().map(handler).collect()
 }
 
+/// Returns the largest images, for the scheduler's image locality.
 async fn images(ctx: &Context) -> Vec<ContainerImage> {
     let mut images = ctx.cri.list_images().await.unwrap_or_default();
     images.sort_by(|a, b| b.size.cmp(&a.size).then_with(|| a.id.cmp(&b.id)));
@@ -136,7 +135,8 @@ async fn images(ctx: &Context) -> Vec<ContainerImage> {
         names: Some(image.repo_digests.into_iter().chain(image.repo_tags).collect()),
         size_bytes: i64::try_from(image.size).ok(),
     };
-    images.into_iter().take(IMAGES).map(image).collect()
+    let count = ctx.settings.status_images.unwrap_or(usize::MAX);
+    images.into_iter().take(count).map(image).collect()
 }
 
 /// The present state of one Node condition.
@@ -193,6 +193,7 @@ fn disk_pressure(under: bool) -> ConditionState {
 fn ready(
     runtime: Result<cri::v1::StatusResponse, cri::Error>,
     pleg: Option<&String>,
+    shutting_down: bool,
 ) -> ConditionState {
     let mut causes = Vec::new();
     match runtime {
@@ -215,9 +216,35 @@ fn ready(
         }
     }
     causes.extend(pleg.map(|error| format!("the runtime's containers cannot be listed: {error}")));
+    causes.extend(shutting_down.then(|| "node is shutting down".to_owned()));
     let status = causes.is_empty();
     let reason = if status { "KubeletReady" } else { "KubeletNotReady" };
     let message =
         if status { "kubelet is posting ready status".to_owned() } else { causes.join("; ") };
     ConditionState { kind: "Ready", status, reason, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_not_ready_while_it_shuts_down() {
+        let healthy = || {
+            let condition = |kind: &str| cri::v1::RuntimeCondition {
+                r#type: kind.to_owned(),
+                status: true,
+                ..Default::default()
+            };
+            let conditions = ["RuntimeReady", "NetworkReady"].map(condition).into();
+            Ok(cri::v1::StatusResponse {
+                status: Some(cri::v1::RuntimeStatus { conditions }),
+                ..Default::default()
+            })
+        };
+        assert!(ready(healthy(), None, false).status);
+        let state = ready(healthy(), None, true);
+        assert_eq!((state.status, state.reason), (false, "KubeletNotReady"));
+        assert_eq!(state.message, "node is shutting down");
+    }
 }

@@ -7,14 +7,14 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use data_encoding::HEXLOWER;
-use k8s_openapi::api::core::v1::{Pod, Toleration};
-use pod_core::Timestamp;
-use sha2::{Digest, Sha256};
+use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::watch;
 
-use super::adopt::{self, RunningPod};
-use crate::{annotations, context::Context, pods::Pods};
+use super::{
+    adopt::{self, RunningPod},
+    manifest::{self, ManifestError, Origin, StaticPods},
+};
+use crate::{context::Context, pods::Pods};
 
 /// The interval between two scans of the directory. A scan of a small directory takes microseconds.
 const SCAN_INTERVAL: Duration = Duration::from_secs(1);
@@ -24,15 +24,7 @@ enum FileError {
     #[error("read: {0}")]
     Read(#[from] std::io::Error),
     #[error(transparent)]
-    Yaml(#[from] api_config::Error),
-    #[error("it is not a valid Pod: {0}")]
-    NoPod(#[from] serde_json::Error),
-    #[error("it is a {0}, not a v1 Pod")]
-    WrongKind(String),
-    #[error("the Pod has no metadata.name")]
-    NoName,
-    #[error("the Pod has no containers")]
-    NoContainers,
+    Manifest(#[from] ManifestError),
 }
 
 /// A manifest file as it was last read.
@@ -48,7 +40,7 @@ pub(crate) async fn run(
     ctx: Arc<Context>,
     dir: PathBuf,
     pods: Pods,
-    current: watch::Sender<Vec<Arc<Pod>>>,
+    current: watch::Sender<StaticPods>,
     read: watch::Sender<bool>,
 ) {
     let mut manifests: BTreeMap<PathBuf, ManifestFile> = BTreeMap::new();
@@ -59,7 +51,8 @@ pub(crate) async fn run(
             read_changed(&ctx, &dir, &mut manifests, &pods, &running)
         });
         if changed != Ok(false) {
-            current.send_replace(manifests.values().filter_map(|s| s.pod.clone()).collect());
+            let all = manifests.values().filter_map(|s| s.pod.clone()).collect();
+            current.send_modify(|sources| drop(sources.insert("file", all)));
         }
         read.send_replace(true);
         tokio::time::sleep(SCAN_INTERVAL).await;
@@ -128,7 +121,8 @@ fn read(
     // Read the ctime first, so that a change during the read counts as later.
     let (changed, now) = (adopt::change_time(path)?, ctx.now());
     let text = std::fs::read_to_string(path)?;
-    let mut pod = parse(&text, &ctx.settings.node_name, now)?;
+    let origin = Origin { node: &ctx.settings.node_name, now, source: "file" };
+    let mut pod = manifest::parse(&text, origin)?;
     let content = pod.metadata.uid.clone().unwrap_or_default();
     adopt::adopt(&mut pod, changed, running);
     Ok((content, pod))
@@ -160,73 +154,4 @@ fn list(dir: &Path) -> Option<BTreeMap<PathBuf, (SystemTime, u64)>> {
         }
     }
     Some(files)
-}
-
-/// Parses a manifest into a Pod of this node. The Pod's UID is a hash of the content.
-fn parse(text: &str, node: &str, now: Timestamp) -> Result<Pod, FileError> {
-    let value = api_config::yaml::parse(text)?;
-    let (version, kind) = api_config::gvk(&value);
-    if (version, kind) != ("v1", "Pod") {
-        return Err(FileError::WrongKind(format!("{version} {kind}")));
-    }
-    let mut pod: Pod = serde_json::from_value(value)?;
-    let name = pod.metadata.name.clone().filter(|n| !n.is_empty()).ok_or(FileError::NoName)?;
-    let spec =
-        pod.spec.as_mut().filter(|s| !s.containers.is_empty()).ok_or(FileError::NoContainers)?;
-    let mut hash = Sha256::new();
-    hash.update(node);
-    hash.update(text);
-    let hash = HEXLOWER.encode(&hash.finalize()[..16]);
-    spec.node_name = Some(node.to_owned());
-    // Taints do not evict a static Pod.
-    let forever = Toleration {
-        operator: Some("Exists".to_owned()),
-        effect: Some("NoExecute".to_owned()),
-        ..Toleration::default()
-    };
-    let tolerations = spec.tolerations.get_or_insert_default();
-    if !tolerations.contains(&forever) {
-        tolerations.push(forever);
-    }
-    pod.metadata.name = Some(format!("{name}-{node}"));
-    pod.metadata.namespace.get_or_insert_with(|| "default".to_owned());
-    pod.metadata.uid = Some(hash.clone());
-    let annotations = pod.metadata.annotations.get_or_insert_default();
-    annotations.insert(annotations::HASH.to_owned(), hash);
-    annotations.insert(annotations::SEEN.to_owned(), now.to_string());
-    annotations.insert(annotations::SOURCE.to_owned(), "file".to_owned());
-    pod.status = None;
-    Ok(pod)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
-    const POD: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  containers: [{name: c, image: i}]\n";
-
-    #[test]
-    fn turns_manifest_into_pod_of_this_node() {
-        let pod = parse(POD, "n1", NOW).unwrap();
-        assert_eq!(pod.metadata.name.as_deref(), Some("web-n1"));
-        assert_eq!(pod.metadata.uid, parse(POD, "n1", NOW).unwrap().metadata.uid);
-        assert_ne!(pod.metadata.uid, parse(POD, "n2", NOW).unwrap().metadata.uid);
-        assert!(pod_core::is_static(&pod));
-    }
-
-    #[test]
-    fn rejects_invalid_manifests_with_the_cause() {
-        for (text, cause) in [
-            ("", "not a v1 Pod"),
-            ("apiVersion: v1\nkind: Service\n", "Service"),
-            ("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\n", "containers"),
-            ("apiVersion: v1\nkind: Pod\nspec: {containers: [{name: c}]}\n", "name"),
-            ("apiVersion: v1\nkind: Pod\nspec: {containers: 3}\n", "not a valid Pod"),
-            ("{\"apiVersion\": \"v1\", \"kind", ""),
-        ] {
-            let error = parse(text, "n", NOW).unwrap_err().to_string();
-            assert!(error.contains(cause), "{text:?}: {error}");
-        }
-    }
 }

@@ -9,6 +9,7 @@ use pod_core::namespaced_name;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use super::manifest::StaticPods;
 use crate::{
     annotations::{HASH, MIRROR},
     context::Context,
@@ -22,10 +23,11 @@ const RETRY_DELAY: Duration = Duration::from_secs(5);
 pub(crate) async fn run(
     ctx: Arc<Context>,
     client: Client,
-    mut current: watch::Receiver<Vec<Arc<Pod>>>,
+    mut current: watch::Receiver<StaticPods>,
 ) {
     loop {
-        let static_pods = current.borrow_and_update().clone();
+        let static_pods: Vec<Arc<Pod>> =
+            current.borrow_and_update().values().flatten().cloned().collect();
         let complete = reconcile(&ctx, &client, &static_pods).await;
         let wait = async {
             if complete {

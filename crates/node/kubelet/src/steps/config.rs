@@ -13,12 +13,14 @@ use kubelet_volumes::{EarlierResult, MountedVolumes, OperationError, SubPath, Su
 use pod_core::{
     Observed, Role, container_hash, env, env_file,
     features::{Features, RecursiveReadOnlyError, check_groups, recursive_read_only},
-    hosts, huge_pages,
+    hosts,
     paths::{self, DIRECTORY_MODE},
-    resources,
 };
 
-use super::security::{self, ImageUser, SecurityError};
+use super::{
+    limits,
+    security::{self, ImageUser, SecurityError},
+};
 use crate::{
     context::Context,
     features::{self, FeaturesError},
@@ -142,7 +144,7 @@ pub(super) async fn of_container(
         stdin_once: container.stdin_once == Some(true),
         tty: container.tty == Some(true),
         linux: Some(v1::LinuxContainerConfig {
-            resources: Some(limits(ctx, pod, container)),
+            resources: Some(limits::of_container(ctx, pod, container)),
             security_context: Some(context),
         }),
     })
@@ -239,46 +241,6 @@ fn env_file(volume: &Path, path: &str) -> Result<Option<String>, ConfigError> {
         return Err(ConfigError::EnvFile { path: path.to_owned(), message });
     }
     Ok(Some(text))
-}
-
-pub(super) fn limits(
-    ctx: &Context,
-    pod: &Pod,
-    container: &Container,
-) -> v1::LinuxContainerResources {
-    let amounts = container.resources.as_ref().map(resources::Amounts::of).unwrap_or_default();
-    let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-    let quota = if ctx.settings.cpu_quota { resources::cpu_quota(amounts.cpu_limit) } else { 0 };
-    // A container with exclusive CPUs is not throttled.
-    let own = quota > 0 && !ctx.placement.exclusive(uid, &container.name).is_empty();
-    let memory = i64::try_from(ctx.machine.memory).unwrap_or(i64::MAX);
-    // An out-of-memory kill ends all processes of a container.
-    let unified = match ctx.cgroups.version() {
-        sys::cgroup::Version::V2 => [("memory.oom.group".to_owned(), "1".to_owned())].into(),
-        sys::cgroup::Version::V1 => Default::default(),
-    };
-    v1::LinuxContainerResources {
-        cpu_shares: resources::cpu_shares(amounts.cpu_request),
-        cpu_quota: if own { -1 } else { quota },
-        cpu_period: if quota > 0 { resources::CPU_PERIOD } else { 0 },
-        memory_limit_in_bytes: amounts.memory_limit,
-        oom_score_adj: resources::oom_score_adj(pod, amounts.memory_request, memory),
-        unified,
-        cpuset_cpus: ctx
-            .placement
-            .cpus(uid, &container.name)
-            .map(|cpus| cpus.to_string())
-            .unwrap_or_default(),
-        cpuset_mems: ctx.placement.memory_nodes(uid, &container.name),
-        hugepage_limits: huge_page_limits(ctx, pod, container),
-        ..Default::default()
-    }
-}
-
-fn huge_page_limits(ctx: &Context, pod: &Pod, container: &Container) -> Vec<v1::HugepageLimit> {
-    let limits = ctx.machine.huge_page_limits(&huge_pages::of_container(pod, container));
-    let limit = |(size, limit)| v1::HugepageLimit { page_size: sys::huge_page_unit(size), limit };
-    limits.into_iter().map(limit).collect()
 }
 
 async fn mounts(

@@ -10,7 +10,8 @@ use serde::Deserialize;
 use super::{sandbox, security::ImageUser};
 use crate::{
     context::Context,
-    pulls::{self, PullSecret},
+    credentials::{PodAccount, ProviderCredential},
+    pulls::{self, PullSecret, PullSource},
 };
 
 /// The error of an image that is not available, for the container's status.
@@ -41,12 +42,19 @@ pub(super) async fn ensure(
     let mut credentials = None;
     let mut usable = present.filter(|_| policy != "Always");
     if let Some(image_id) = usable.as_ref().map(|present| present.id.clone()) {
-        let own = secrets(ctx, pod, image).await;
-        let sources: Vec<PullSecret> = own.iter().map(|c| c.source.clone()).collect();
-        if ctx.pull_records.must_pull(image, &image_id, &sources, ctx.now()) {
-            usable = None;
+        let must_pull = |own: &[Credential]| {
+            let sources: Vec<PullSource> = own.iter().map(|c| c.source.clone()).collect();
+            ctx.pull_records.must_pull(image, &image_id, &sources, ctx.now())
+        };
+        let mut own = secrets(ctx, pod, image).await;
+        if must_pull(&own) {
+            // Providers are only run if the Pod may not use the image without their credentials.
+            own.extend(provided(ctx, pod, container, image).await);
+            if must_pull(&own) {
+                usable = None;
+            }
+            credentials = Some(own);
         }
-        credentials = Some(own);
     }
     if let Some(present) = usable {
         let text = format!(
@@ -69,7 +77,11 @@ pub(super) async fn ensure(
     }
     let credentials = match credentials {
         Some(credentials) => credentials,
-        None => secrets(ctx, pod, image).await,
+        None => {
+            let mut own = secrets(ctx, pod, image).await;
+            own.extend(provided(ctx, pod, container, image).await);
+            own
+        }
     };
     ctx.pull_records.begin(image).map_err(|e| PullError {
         reason: "ErrImagePull",
@@ -77,7 +89,7 @@ pub(super) async fn ensure(
     })?;
     let by = RunningPull { ctx, image, done: false };
     let pulled = pull(ctx, pod, container, image, credentials).await?;
-    by.end(pulled.reference.as_str(), pulled.by.as_ref());
+    by.end(pulled.reference.as_str(), &pulled.by);
     match ctx.cri.image_status(image).await.map_err(failed)? {
         Some(present) => Ok(of_image(present)),
         None => Err(PullError {
@@ -95,7 +107,7 @@ struct RunningPull<'a> {
 }
 
 impl RunningPull<'_> {
-    fn end(mut self, reference: &str, by: Option<&PullSecret>) {
+    fn end(mut self, reference: &str, by: &PullSource) {
         self.done = true;
         self.ctx.pull_records.end(self.image, Some((reference, by)), self.ctx.now());
     }
@@ -109,16 +121,16 @@ impl Drop for RunningPull<'_> {
     }
 }
 
-/// A pulled image and the Secret whose credentials were needed.
+/// A pulled image and the owner of the credentials that were needed.
 struct PulledImage {
     reference: String,
-    by: Option<PullSecret>,
+    by: PullSource,
 }
 
-/// Credentials for an image, and the Secret that they come from.
+/// Credentials for an image, and their owner.
 struct Credential {
     auth: v1::AuthConfig,
-    source: PullSecret,
+    source: PullSource,
 }
 
 fn of_image(image: v1::Image) -> LocalImage {
@@ -148,7 +160,10 @@ async fn pull(
         "Pulling",
         format!("Pulling image {image:?}"),
     );
-    let _slot = ctx.pulls.acquire().await;
+    let _slot = ctx.pulls.slots.acquire().await;
+    if !ctx.pulls.rate.try_take() {
+        return Err(pull_error(ctx, pod, container, image, "pull QPS exceeded"));
+    }
     let started = ctx.now();
     let since = |start| {
         let took = Duration::try_from(ctx.now().duration_since(start)).unwrap_or_default();
@@ -164,6 +179,7 @@ async fn pull(
         .map_err(|e| PullError { reason: "ErrImagePull", message: e.to_string() })?;
     for credential in credentials {
         let (auth, by) = credential.map(|c| (c.auth, c.source)).unzip();
+        let by = by.unwrap_or(PullSource::Node);
         match ctx.cri.pull_image(image, auth, sandbox.clone()).await {
             Ok(reference) => {
                 let (took, waited) = (since(started), since(queued));
@@ -181,23 +197,42 @@ async fn pull(
             Err(error) => last = Some(error.message()),
         }
     }
-    let cause = last.unwrap_or_default();
+    Err(pull_error(ctx, pod, container, image, &last.unwrap_or_default()))
+}
+
+/// Records the Events of a failed pull and returns its error.
+fn pull_error(
+    ctx: &Context,
+    pod: &Pod,
+    container: &Container,
+    image: &str,
+    cause: &str,
+) -> PullError {
+    let name = &container.name;
+    let text = format!("Failed to pull image {image:?}: {cause}");
+    ctx.events.of_container(pod, name, "Warning", "Failed", text);
+    ctx.events.of_container(pod, name, "Warning", "Failed", "Error: ErrImagePull".to_owned());
     let message = format!("failed to pull image {image:?}: {cause}");
-    ctx.events.of_container(
-        pod,
-        &container.name,
-        "Warning",
-        "Failed",
-        format!("Failed to pull image {image:?}: {cause}"),
-    );
-    ctx.events.of_container(
-        pod,
-        &container.name,
-        "Warning",
-        "Failed",
-        "Error: ErrImagePull".to_owned(),
-    );
-    Err(PullError { reason: "ErrImagePull", message })
+    PullError { reason: "ErrImagePull", message }
+}
+
+/// Returns the credentials of the node's credential providers. A provider that fails is reported in an Event.
+async fn provided(ctx: &Context, pod: &Pod, container: &Container, image: &str) -> Vec<Credential> {
+    let account = PodAccount { pod, objects: &ctx.objects, now: ctx.now() };
+    let provided = ctx.credential_providers.credentials(image, &account).await;
+    for error in provided.errors {
+        let (name, reason) = (&container.name, "FailedToRetrieveImagePullCredentials");
+        ctx.events.of_container(pod, name, "Warning", reason, error.to_string());
+    }
+    let credential = |provided: ProviderCredential| Credential {
+        auth: v1::AuthConfig {
+            username: provided.username,
+            password: provided.password,
+            ..v1::AuthConfig::default()
+        },
+        source: provided.account.map_or(PullSource::Node, PullSource::Account),
+    };
+    provided.credentials.into_iter().map(credential).collect()
 }
 
 #[derive(Default, Deserialize)]
@@ -251,7 +286,8 @@ async fn secrets(ctx: &Context, pod: &Pod, image: &str) -> Vec<Credential> {
                 identity_token: auth.identitytoken,
                 registry_token: String::new(),
             };
-            Credential { auth, source: PullSecret { credential_hash, ..place.clone() } }
+            let secret = PullSecret { credential_hash, ..place.clone() };
+            Credential { auth, source: PullSource::Secret(secret) }
         }));
     }
     credentials

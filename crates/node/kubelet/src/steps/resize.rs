@@ -7,7 +7,7 @@ use pod_core::{
     resources::{Amounts, pod_cgroup},
 };
 
-use super::{config, sandbox};
+use super::{limits, sandbox};
 use crate::context::Context;
 
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +44,7 @@ pub(crate) async fn resize(
     // While a container changes, the Pod's limits must allow the old and the new values.
     let before = actual(pod, observed);
     sandbox::limit_pod(ctx, pod, loosest(&before, pod))?;
-    let limits = config::limits(ctx, pod, container);
+    let limits = limits::of_container(ctx, pod, container);
     ctx.cri.update_container_resources(id, limits).await?;
     let mut now = observed.clone();
     now.containers

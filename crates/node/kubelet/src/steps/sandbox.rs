@@ -6,10 +6,13 @@ use cri::{labels, v1};
 use k8s_openapi::api::core::v1::Pod;
 use pod_core::{
     dns, hosts, huge_pages, members, paths, qos_class,
-    resources::{CgroupLimits, pod_cgroup},
+    resources::{CgroupLimits, cpu_quota, pod_cgroup},
 };
 
-use super::security::{self, SecurityError};
+use super::{
+    limits,
+    security::{self, SecurityError},
+};
 use crate::context::Context;
 
 /// The error of a sandbox that cannot be created.
@@ -50,14 +53,19 @@ pub(crate) async fn create_sandbox(
 }
 
 /// Creates the Pod's cgroup, or updates its limits.
-pub(super) fn limit_pod(ctx: &Context, pod: &Pod, limits: CgroupLimits) -> Result<(), sys::Error> {
+pub(super) fn limit_pod(ctx: &Context, pod: &Pod, wanted: CgroupLimits) -> Result<(), sys::Error> {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let limited = ctx.settings.cpu_quota && !ctx.placement.has_exclusive(uid);
-    let quota = if limited { limits.cpu_quota } else { 0 };
+    let period = limits::cpu_period(&ctx.settings);
+    let quota = if limited { cpu_quota(wanted.cpu, period) } else { 0 };
+    let reserved = limits::memory_policy(ctx).of_pod(pod);
     let limits = sys::cgroup::Limits {
-        cpu_shares: limits.cpu_shares,
+        cpu_shares: wanted.cpu_shares,
         cpu_quota: quota,
-        memory: limits.memory,
+        cpu_period: period,
+        memory: wanted.memory,
+        memory_min: reserved.min,
+        memory_low: reserved.low,
         pids: ctx.settings.pod_pids,
         huge_pages: ctx.machine.huge_page_limits(&huge_pages::of_pod(pod)),
     };

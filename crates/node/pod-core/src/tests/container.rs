@@ -200,9 +200,12 @@ fn classes_and_cgroups_follow_resources() {
     assert_eq!(classes, [QosClass::BestEffort, QosClass::Burstable, QosClass::Guaranteed]);
     assert_eq!(resources::pod_cgroup(&none).cpu_shares, 2);
     let limits = resources::pod_cgroup(&some);
-    assert_eq!((limits.cpu_shares, limits.cpu_quota, limits.memory), (256, 0, 64 << 20));
+    assert_eq!((limits.cpu_shares, limits.cpu, limits.memory), (256, 0, 64 << 20));
     let limits = resources::pod_cgroup(&all);
-    assert_eq!((limits.cpu_shares, limits.cpu_quota, limits.memory), (512, 50_000, 64 << 20));
+    assert_eq!((limits.cpu_shares, limits.cpu, limits.memory), (512, 500, 64 << 20));
+    assert_eq!(resources::cpu_quota(limits.cpu, 100_000), 50_000);
+    assert_eq!(resources::cpu_quota(limits.cpu, 10_000), 5_000);
+    assert_eq!(resources::cpu_quota(1, 10_000), 1_000, "the kernel's minimum");
     let scores = [&none, &some, &all].map(|p| resources::oom_score_adj(p, 512 << 20, 1 << 30));
     assert_eq!(scores, [1000, 500, -997]);
     let init = pod(json!({

@@ -146,5 +146,5 @@ fn loosest_limits_allow_old_and_new_resources() {
     let before = sized(resources("1", "8Mi"), "NotRequired");
     let after = sized(resources("2", "4Mi"), "NotRequired");
     let limits = loosest(&before, &after);
-    assert_eq!((limits.cpu_quota, limits.memory), (200_000, 8 << 20));
+    assert_eq!((limits.cpu, limits.memory), (2000, 8 << 20));
 }
