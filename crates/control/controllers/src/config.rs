@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use serde_json::{Value, json};
+use telemetry::metrics::Metrics;
+
 /// The configuration of the controllers.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -37,6 +40,8 @@ pub struct Config {
     pub autoscaling: Autoscaling,
     /// `true` if a volume in use is never detached by force, however long its node has been unhealthy.
     pub disable_force_detach: bool,
+    /// The registry of the controllers' metrics. Each running controller manager needs its own.
+    pub metrics: Metrics,
 }
 
 /// The settings of the horizontal Pod autoscaler.
@@ -88,7 +93,46 @@ impl Default for Config {
             signing_duration: Duration::from_secs(365 * 24 * 3600),
             autoscaling: Autoscaling::default(),
             disable_force_detach: false,
+            metrics: Metrics::default(),
         }
+    }
+}
+
+impl Config {
+    /// Returns the effective settings as `/configz` shows them. The keys that sign certificates are left out.
+    pub fn configz(&self) -> Value {
+        let seconds = |duration: Duration| format!("{}s", duration.as_secs_f64());
+        let Autoscaling { workers, period, downscale_stabilization, tolerance, .. } =
+            self.autoscaling;
+        json!({"kubecontrollermanager.config.k8s.io": {
+            "Generic": {
+                "Controllers": self.controllers,
+                "LeaderElection": {"LeaderElect": self.leader_election},
+            },
+            "KubeCloudShared": {
+                "ClusterName": self.cluster_name,
+                "ClusterCIDR": self.cluster_cidrs.join(","),
+                "AllocateNodeCIDRs": self.allocate_node_cidrs,
+                "NodeMonitorPeriod": seconds(self.node_monitor_period),
+            },
+            "NodeIPAMController": {
+                "ServiceCIDR": self.service_cidrs.join(","),
+                "NodeCIDRMaskSizeIPv4": self.node_cidr_mask_v4,
+                "NodeCIDRMaskSizeIPv6": self.node_cidr_mask_v6,
+            },
+            "NodeLifecycleController": {
+                "NodeMonitorGracePeriod": seconds(self.node_monitor_grace_period),
+            },
+            "PodGCController": {"TerminatedPodGCThreshold": self.terminated_pod_threshold},
+            "CSRSigningController": {"ClusterSigningDuration": seconds(self.signing_duration)},
+            "HPAController": {
+                "ConcurrentHorizontalPodAutoscalerSyncs": workers,
+                "HorizontalPodAutoscalerSyncPeriod": seconds(period),
+                "HorizontalPodAutoscalerDownscaleStabilizationWindow":
+                    seconds(downscale_stabilization),
+                "HorizontalPodAutoscalerTolerance": tolerance,
+            },
+        }})
     }
 }
 
