@@ -14,11 +14,9 @@ use api_config::{
 use client::Client;
 use encryption::Encryption;
 use store::{Store, embedded::Embedded};
+use telemetry::metrics::Metrics;
 
-use crate::{
-    diagnostics::{self, Diagnostics},
-    failure::Failure,
-};
+use crate::{failure::Failure, serving_flags};
 
 fn client(kubeconfig: &Path, agent: &str) -> Result<Client, Failure> {
     Ok(Client::from_kubeconfig_file(kubeconfig, agent)?)
@@ -136,7 +134,7 @@ pub(crate) struct ControllerManager {
     #[command(flatten)]
     args: controllers::Args,
     #[command(flatten)]
-    diagnostics: diagnostics::Args,
+    diagnostics: serving_flags::Args,
 }
 
 pub(crate) async fn kube_controller_manager(
@@ -144,19 +142,25 @@ pub(crate) async fn kube_controller_manager(
     tasks: rt::Tasks,
 ) -> Result<(), Failure> {
     let args = &command.args;
-    let config = args.config()?;
+    let mut config = args.config()?;
+    let component = "kube-controller-manager";
+    config.metrics = Metrics::of_component(diagnostics::KUBERNETES_VERSION);
     args.ignored.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     let agent = "kube-controller-manager/v1.36.2 (windlass)";
     let accounts =
         controllers::ServiceAccounts::from_kubeconfig(&Kubeconfig::load(&args.kubeconfig)?, agent)?;
-    let diagnostics = Diagnostics {
-        component: "kube-controller-manager",
+    let pages = diagnostics::Settings {
+        component,
         address: SocketAddr::new(args.bind_address, args.secure_port),
-        client_ca: args.client_ca_file.as_deref(),
+        identity: command.diagnostics.identity()?,
+        client_ca: args.client_ca_file.clone(),
         authentication: optional_client(args.authentication_kubeconfig.as_deref(), agent)?,
         authorization: optional_client(args.authorization_kubeconfig.as_deref(), agent)?,
+        metrics: config.metrics.clone(),
+        page: None,
+        configuration: config.configz(),
     };
-    diagnostics::serve(diagnostics, &command.diagnostics, &tasks).await?;
+    diagnostics::serve(pages, &tasks).await?;
     Ok(controllers::run(config, move |name| accounts.client(name), &tasks).await?)
 }
 
@@ -169,7 +173,7 @@ pub(crate) struct Scheduler {
     #[arg(long)]
     client_ca_file: Option<PathBuf>,
     #[command(flatten)]
-    diagnostics: diagnostics::Args,
+    diagnostics: serving_flags::Args,
     #[command(flatten)]
     refused: KnownFlags<SchedulerRefusedFlags>,
     #[command(flatten)]
@@ -210,7 +214,9 @@ pub(crate) async fn kube_scheduler(command: &Scheduler, tasks: rt::Tasks) -> Res
     if let Some((flag, reason)) = command.refused.given().next() {
         return Err(format!("--{flag} is not supported: {reason}; start without it").into());
     }
-    let config = args.config()?;
+    let mut config = args.config()?;
+    let component = "kube-scheduler";
+    config.metrics = Metrics::of_component(diagnostics::KUBERNETES_VERSION);
     command.ignored.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     let kubeconfig = config
         .kubeconfig
@@ -218,15 +224,24 @@ pub(crate) async fn kube_scheduler(command: &Scheduler, tasks: rt::Tasks) -> Res
         .ok_or("--kubeconfig, or clientConnection.kubeconfig in --config, is required")?;
     let agent = "kube-scheduler/v1.36.2 (windlass)";
     let client = client(&kubeconfig, agent)?;
-    let diagnostics = Diagnostics {
-        component: "kube-scheduler",
+    let pages = diagnostics::Settings {
+        component,
         address: SocketAddr::new(args.bind_address, args.secure_port),
-        client_ca: command.client_ca_file.as_deref(),
+        identity: command.diagnostics.identity()?,
+        client_ca: command.client_ca_file.clone(),
         authentication: optional_client(args.authentication_kubeconfig.as_deref(), agent)?,
         authorization: optional_client(args.authorization_kubeconfig.as_deref(), agent)?,
+        metrics: config.metrics.clone(),
+        page: Some(resource_page(&config)),
+        configuration: config.configz(),
     };
-    diagnostics::serve(diagnostics, &command.diagnostics, &tasks).await?;
+    diagnostics::serve(pages, &tasks).await?;
     Ok(scheduler::run(config, client, &tasks).await?)
+}
+
+fn resource_page(config: &scheduler::Config) -> diagnostics::Page {
+    let resources = config.resources.clone();
+    diagnostics::Page { path: "/metrics/resources", text: Arc::new(move || resources.text()) }
 }
 
 fn optional_client(kubeconfig: Option<&Path>, agent: &str) -> Result<Option<Client>, Failure> {

@@ -7,6 +7,7 @@ use std::{
 
 use api_meta::Timestamp;
 use bytes::Bytes;
+use diagnostics::Slis;
 use http::{Response, StatusCode};
 use serde_json::json;
 use serve::Body;
@@ -14,8 +15,8 @@ use telemetry::metrics::{self, Metrics};
 
 use super::{
     checks::{self, Check, PAGES, Readiness},
+    flow_metrics::FlowMetrics,
     metrics::{RequestMetrics, ServerMetrics},
-    slis::Slis,
 };
 use crate::{
     auditing::Auditor,
@@ -33,6 +34,7 @@ pub(crate) struct Instruments {
     pub(crate) metrics: Metrics,
     pub(crate) requests: RequestMetrics,
     pub(crate) observed: ServerMetrics,
+    pub(crate) flow: FlowMetrics,
     pub(crate) readiness: Readiness,
     pub(crate) started: Timestamp,
     pub(crate) slis: Slis,
@@ -86,6 +88,7 @@ fn paths(state: &State, instruments: &Instruments) -> Vec<String> {
         "/api",
         "/api/v1",
         "/apis",
+        "/flagz",
         "/metrics",
         "/metrics/slis",
         "/openapi/v2",

@@ -17,12 +17,12 @@ use serve::{Body, Connection};
 use super::{
     compute::{self, Compute, refusal},
     health::{self, Instruments},
-    metrics::Labels,
+    metrics::{InFlight, Labels},
 };
 use crate::{
     aggregation::{Aggregation, ApiServices, Remote},
     auditing::{self, RequestAudit},
-    documents::{discovery, openapi::Documents, statusz},
+    documents::{discovery, openapi::Documents},
     handlers::{
         call::{Call, WaitTime},
         state::State,
@@ -55,7 +55,7 @@ struct RequestContext<'a> {
     format: ResponseFormat,
     /// The aggregated server of the path.
     remote: Option<Remote>,
-    waited: &'a WaitTime,
+    in_flight: &'a InFlight<'a>,
 }
 
 /// An authorized caller of a request.
@@ -115,7 +115,7 @@ impl Server {
         // themselves.
         let own_forms = info.path.starts_with("/openapi/")
             || remote.is_some()
-            || info.path == statusz::PATH
+            || ["/statusz", "/flagz"].contains(&&*info.path)
             || discovery::is_aggregated(&info.path, request.headers());
         let negotiated = if own_forms {
             Ok(ResponseFormat::JSON)
@@ -128,8 +128,7 @@ impl Server {
         let mut response = match negotiated {
             Ok(format) => {
                 let mut record = Record::default();
-                let waited = &in_flight.waited;
-                let context = RequestContext { info: &info, format, remote, waited };
+                let context = RequestContext { info: &info, format, remote, in_flight: &in_flight };
                 let done = self.proceed(request, context, &record.0).await;
                 let response = done.unwrap_or_else(|status| refusal(&info, format, &status));
                 match record.0.take() {
@@ -150,7 +149,7 @@ impl Server {
         if lasts && response.status().is_success() {
             response = in_flight.track_stream(response);
         }
-        in_flight.finish(response.status());
+        in_flight.finish(response.status(), response.body().size_hint().exact());
         response
     }
 
@@ -160,7 +159,8 @@ impl Server {
         context: RequestContext<'_>,
         audited: &OnceLock<Arc<RequestAudit>>,
     ) -> Result<Response<Body>, Box<Status>> {
-        let RequestContext { info, format, remote, waited } = context;
+        let RequestContext { info, format, remote, in_flight } = context;
+        let waited = &in_flight.waited;
         let selectors = Selectors::of(info);
         let found = self.authenticate(&request, &info.path).await;
         let audited = self.audit(&selectors, &request, info, &found, audited);
@@ -195,7 +195,14 @@ impl Server {
             let seats = self.seats(info, request.body());
             let entered = self.gate.enter(&attributes, seats).await;
             waited.add(came.elapsed());
-            Some(entered.map_err(|rejected| Box::new(rejected.status()))?)
+            let flow = &self.instruments.flow;
+            let mut entered = entered.map_err(|rejected| {
+                flow.rejected(&rejected, came.elapsed());
+                in_flight.terminated(StatusCode::TOO_MANY_REQUESTS);
+                Box::new(rejected.status())
+            })?;
+            flow.admitted(&mut entered, came.elapsed());
+            Some(entered)
         };
         let (arrival, permit) = entered.map(|entered| (entered.arrival, entered.permit)).unzip();
         let done = match (remote, info.resource.clone()) {
@@ -382,8 +389,13 @@ impl Server {
             return Ok(self.aggregation.document(tasks, &remote, request, timeout).await);
         }
         let (known, headers) = (self.aggregation.snapshot(), request.headers());
-        if path == statusz::PATH {
-            return statusz::answer(headers, self.instruments.started, rt::now().into());
+        let page = match path {
+            "/statusz" => Some(self.info().statusz(headers, rt::now().into())),
+            "/flagz" => Some(self.info().flagz(headers, diagnostics::flags())),
+            _ => None,
+        };
+        if let Some(page) = page {
+            return page.map_err(|error| Box::new(Status::not_acceptable(error.accepted())));
         }
         if path.starts_with("/openapi/") {
             return self.document(kinds, known, info, headers).await;
@@ -397,6 +409,14 @@ impl Server {
 }
 
 impl Server {
+    fn info(&self) -> diagnostics::ComponentInfo {
+        diagnostics::ComponentInfo {
+            name: "apiserver",
+            started: self.instruments.started,
+            paths: &["/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz", "/version"],
+        }
+    }
+
     /// Answers with an OpenAPI document. Building it for many kinds takes long, so it runs on a pool.
     async fn document(
         &self,
