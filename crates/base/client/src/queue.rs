@@ -204,7 +204,8 @@ impl<K: Clone + Eq + Hash + Ord> Inner<K> {
     fn refresh(&self) {
         let Some(metrics) = &self.metrics else { return };
         let ages = || self.working.values().map(|started| started.elapsed().as_secs_f64());
-        metrics.unfinished.set(ages().sum());
+        // Not `sum`, which is -0 without keys.
+        metrics.unfinished.set(ages().fold(0.0, |all, age| all + age));
         metrics.longest.set(ages().fold(0.0, f64::max));
     }
 

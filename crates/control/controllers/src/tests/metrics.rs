@@ -43,9 +43,10 @@ async fn measures_jobs_queues_and_leadership() {
         "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "one"}]}}});
     let job = json!({"metadata": {"name": "j", "namespace": "default"}, "spec": spec});
     api.create(&Resource::JOBS, job).await;
-    let cron = json!({"metadata": {"name": "c", "namespace": "default",
-        "creationTimestamp": "2020-01-01T00:00:00Z"},
-        "spec": {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": spec}}});
+    // A start was missed since then, and it is late by months.
+    let cron = json!({"metadata": {"name": "c", "namespace": "default"},
+        "spec": {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": spec}},
+        "status": {"lastScheduleTime": "2020-01-01T00:00:00Z"}});
     api.create(&Resource::CRON_JOBS, cron).await;
     let text = metrics.clone();
     let ended = async {

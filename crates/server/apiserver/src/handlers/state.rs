@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use telemetry::metrics::GaugeVec;
+use telemetry::metrics::{GaugeVec, HistogramVec};
 
 use super::{image_policy::ImagePolicy, policies::Policies, steps::Steps, webhooks::Webhooks};
 use crate::{
@@ -19,6 +19,8 @@ pub(crate) struct State {
     pub(crate) steps: Steps,
     /// The deprecated APIs that clients have requested.
     pub(crate) deprecated: GaugeVec,
+    /// The durations of streaming lists.
+    pub(crate) watch_lists: HistogramVec,
     /// ImagePolicyWebhook, if enabled.
     pub(crate) image_policy: Option<ImagePolicy>,
     pub(crate) policies: Arc<Policies>,

@@ -42,6 +42,18 @@ pub(crate) struct RequestMetrics {
 /// The bounds of `apiserver_response_sizes`.
 const SIZES: [f64; 7] = [1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 
+/// Returns the durations of streaming lists.
+pub(crate) fn watch_lists(metrics: &Metrics) -> HistogramVec {
+    metrics.histograms(
+        "apiserver_watch_list_duration_seconds",
+        "Response latency distribution in seconds for watch list requests broken by group, version, resource and scope.",
+        &[
+            0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
+        ],
+        &["group", "version", "resource", "scope"],
+    )
+}
+
 /// Returns the gauge of deprecated APIs that were requested.
 pub(crate) fn deprecated_apis(metrics: &Metrics) -> GaugeVec {
     metrics.gauges(
@@ -268,6 +280,8 @@ impl Drop for OpenRequest {
 pub(crate) struct ServerMetrics {
     gate: Arc<flow::Gate>,
     objects: GaugeVec,
+    /// Changes received from the store, by kind.
+    received: IntCounterVec,
     stored_bytes: GaugeVec,
     nominal_seats: GaugeVec,
     seats: GaugeVec,
@@ -282,6 +296,11 @@ impl ServerMetrics {
         Self {
             gate,
             objects: gauges("apiserver_storage_objects", "Stored objects by kind.", &["resource"]),
+            received: metrics.counters(
+                "apiserver_storage_events_received_total",
+                "Number of etcd events received split by kind.",
+                &["group", "resource"],
+            ),
             stored_bytes: gauges(
                 "apiserver_storage_size_bytes",
                 "The size of the store.",
@@ -321,6 +340,10 @@ impl ServerMetrics {
             let Some(cache) = &resource.cache else { continue };
             let name = resource.definition.group_resource().to_string();
             self.objects.with_label_values(&[name]).set(cache.len() as f64);
+            let of = [&*resource.definition.group, &*resource.definition.plural];
+            let received = self.received.with_label_values(&of);
+            // A kind that was deleted and created again starts at zero.
+            received.inc_by(cache.received.load(Ordering::Relaxed).saturating_sub(received.get()));
         }
         let bytes = state.cache.size.load(Ordering::Relaxed);
         self.stored_bytes.with_label_values(&["etcd-0"]).set(bytes as f64);

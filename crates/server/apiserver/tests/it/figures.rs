@@ -178,6 +178,12 @@ const PUBLISHED: &[PublishedMetric] = &[
     ),
     published("apiserver_storage_objects", "gauge", &["resource"]),
     published("apiserver_storage_size_bytes", "gauge", &["storage_cluster_id"]),
+    published("apiserver_storage_events_received_total", "counter", &["group", "resource"]),
+    published(
+        "apiserver_watch_list_duration_seconds",
+        "histogram",
+        &["group", "resource", "scope", "version"],
+    ),
     published(
         "apiserver_flowcontrol_current_executing_requests",
         "gauge",
@@ -203,6 +209,10 @@ async fn serves_published_metrics_and_no_names_of_clients() {
     let admin = server.admin();
     admin.get("/api/v1/namespaces/default/endpoints").await.ok();
     admin.get(MAPS).await.ok();
+    let options = "watch=true&sendInitialEvents=true&allowWatchBookmarks=true&timeoutSeconds=1\
+                   &resourceVersionMatch=NotOlderThan";
+    admin.get(&format!("{MAPS}?{options}")).await.ok();
+    admin.post(MAPS, &config_map("one", json!({}))).await.ok();
     let page = async || {
         let page = admin.get("/metrics").await;
         String::from_utf8(page.body.to_vec()).unwrap()
@@ -218,6 +228,11 @@ async fn serves_published_metrics_and_no_names_of_clients() {
     let sizes = "apiserver_response_sizes_count{component=\"apiserver\",group=\"\",resource=\"configmaps\",\
                  scope=\"namespace\",subresource=\"\",verb=\"LIST\",version=\"v1\"}";
     assert_eq!(figure(&server, sizes).await, 1.0);
+    let lists = "apiserver_watch_list_duration_seconds_count{group=\"\",resource=\"configmaps\",\
+                 scope=\"namespace\",version=\"v1\"}";
+    assert_eq!(figure(&server, lists).await, 1.0);
+    let received = "apiserver_storage_events_received_total{group=\"\",resource=\"configmaps\"}";
+    assert!(figure(&server, received).await >= 1.0);
     let stranger = server.user("hostile-user", &[]);
     for number in 0..50 {
         let name = format!("hostile-{number}");
