@@ -52,7 +52,11 @@ const ONCE: &[(&str, &[&str], &str)] = &[
     ("client::conn::", &["crates/base/client"], "client::HttpTransport, or client::exchange"),
     ("TlsConnector", &["crates/base/client"], "client::encrypt"),
     ("\"us\"", &["crates/api/api-meta", "crates/api/api-schema"], "api_meta::GoDuration"),
-    ("# TYPE ", &["crates/base/telemetry"], "telemetry::metrics::Metrics"),
+    (
+        "# TYPE ",
+        &["crates/base/telemetry", "crates/tools/testkit/src/metrics.rs"],
+        "telemetry::metrics::Metrics",
+    ),
 ];
 
 /// Constructors of unbounded queues.

@@ -400,6 +400,10 @@ impl Transport for HttpTransport {
     fn send(&self, request: Request<Body>) -> BoxFuture<'_, Result<Response<Body>, Error>> {
         Box::pin(self.dispatch(request))
     }
+
+    fn host(&self) -> &str {
+        &self.authority
+    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::{error::Error, request::Client, resource::Resource};
+use crate::{
+    error::Error,
+    metrics::{ClientMetrics, LeaseMetrics},
+    request::Client,
+    resource::Resource,
+};
 
 /// The configuration of leader election by a Lease.
 #[derive(Clone, Debug)]
@@ -100,6 +105,7 @@ pub struct LeaderElection {
     /// The start of the last successful attempt. Other contenders count from the time they see its write, which is
     /// later. A holder that counts from here gives up before another contender may take the lease.
     renewed: Instant,
+    metrics: Option<LeaseMetrics>,
 }
 
 /// The last version of the lease that this contender has read or written.
@@ -135,7 +141,20 @@ impl Spec {
 impl LeaderElection {
     /// Creates a contender that has not read the lease yet.
     pub fn new(client: Client, config: LeaderElectionConfig) -> Self {
-        Self { client, config, observed: None, renewed: Instant::now() }
+        Self { client, config, observed: None, renewed: Instant::now(), metrics: None }
+    }
+
+    /// Reports in a component's metrics whether this contender holds the lease.
+    #[must_use]
+    pub fn measured(self, metrics: &ClientMetrics) -> Self {
+        let metrics = Some(metrics.of_lease(&self.config.name));
+        Self { metrics, ..self }
+    }
+
+    fn report_leading(&self, leads: bool) {
+        if let Some(metrics) = &self.metrics {
+            metrics.leading.set(f64::from(u8::from(leads)));
+        }
     }
 
     /// Acquires the lease, runs `lead` while it is held, and returns when the lease is lost or `lead` ends.
@@ -159,12 +178,14 @@ impl LeaderElection {
                 .await;
         }
         tracing::info!(lease = %self.config.name, identity = %self.config.identity, "became leader");
+        self.report_leading(true);
         let leading = lead();
         tokio::pin!(leading);
         let result = tokio::select! {
             () = &mut leading => Ok(()),
             error = self.keep() => Err(error),
         };
+        self.report_leading(false);
         if result.is_ok() {
             self.release().await;
         }
@@ -227,10 +248,12 @@ impl LeaderElection {
         // A holder writes without reading first; the resource version rejects the write if the lease has changed.
         if let Some(observed) =
             self.observed.as_ref().filter(|observed| self.is_ours(&observed.spec))
-            && let Ok(renewed) = self.write(observed).await
         {
-            self.observe(renewed);
-            return Ok(Holder::Us);
+            if let Ok(renewed) = self.write(observed).await {
+                self.observe(renewed);
+                return Ok(Holder::Us);
+            }
+            self.metrics.iter().for_each(|metrics| metrics.slow_paths.inc());
         }
         let (namespace, name) = (&self.config.namespace, &self.config.name);
         match self.client.get(&Resource::LEASES, namespace, name).await {

@@ -1,5 +1,5 @@
 use std::{
-    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque, hash_map::Entry},
     fmt::Debug,
     hash::Hash,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -7,6 +7,8 @@ use std::{
 };
 
 use tokio::{sync::Notify, time::Instant};
+
+use crate::metrics::{ClientMetrics, QueueMetrics};
 
 /// A queue of keys to reconcile.
 ///
@@ -25,12 +27,15 @@ struct State<K> {
 
 struct Inner<K> {
     ready: VecDeque<K>,
-    queued: HashSet<K>,
-    working: HashSet<K>,
+    /// The keys in `ready`, with the time of their addition.
+    queued: HashMap<K, Instant>,
+    /// The keys that workers process, with the time of the start.
+    working: HashMap<K, Instant>,
     again: HashSet<K>,
     delayed: BTreeMap<Instant, Vec<K>>,
     due: HashMap<K, Instant>,
     failures: HashMap<K, u32>,
+    metrics: Option<QueueMetrics>,
 }
 
 impl<K> Clone for WorkQueue<K> {
@@ -51,12 +56,13 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
     pub fn new(first: Duration, cap: Duration) -> Self {
         let inner = Inner {
             ready: VecDeque::new(),
-            queued: HashSet::new(),
-            working: HashSet::new(),
+            queued: HashMap::new(),
+            working: HashMap::new(),
             again: HashSet::new(),
             delayed: BTreeMap::new(),
             due: HashMap::new(),
             failures: HashMap::new(),
+            metrics: None,
         };
         Self {
             state: Arc::new(State { inner: Mutex::new(inner), changed: Notify::new(), first, cap }),
@@ -96,6 +102,7 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
     pub fn retry(&self, key: K) {
         let delay = {
             let mut inner = self.lock();
+            inner.metrics.iter().for_each(|metrics| metrics.retries.inc());
             let failures = inner.failures.entry(key.clone()).or_default();
             let delay =
                 self.state.first.saturating_mul(1u32.checked_shl(*failures).unwrap_or(u32::MAX));
@@ -122,8 +129,7 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
                 let mut inner = self.lock();
                 inner.promote(Instant::now());
                 if let Some(key) = inner.ready.pop_front() {
-                    inner.queued.remove(&key);
-                    inner.working.insert(key.clone());
+                    inner.begin(&key);
                     let more = !inner.ready.is_empty();
                     drop(inner);
                     if more {
@@ -146,7 +152,9 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
     /// Marks the key as processed, successfully or not.
     pub fn done(&self, key: &K) {
         let mut inner = self.lock();
-        inner.working.remove(key);
+        if let (Some(started), Some(metrics)) = (inner.working.remove(key), &inner.metrics) {
+            metrics.works.observe(started.elapsed().as_secs_f64());
+        }
         if inner.again.remove(key) {
             inner.add(key.clone());
             drop(inner);
@@ -168,11 +176,37 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
 
 impl<K: Clone + Eq + Hash + Ord> Inner<K> {
     fn add(&mut self, key: K) {
-        if self.working.contains(&key) {
+        if self.working.contains_key(&key) {
+            // The addition counts when the key is queued.
             self.again.insert(key);
-        } else if self.queued.insert(key.clone()) {
+        } else if let Entry::Vacant(queued) = self.queued.entry(key.clone()) {
+            queued.insert(Instant::now());
             self.ready.push_back(key);
+            if let Some(metrics) = &self.metrics {
+                metrics.adds.inc();
+                metrics.depth.set(self.ready.len() as f64);
+            }
         }
+    }
+
+    /// Moves a key, which has left `ready`, to the keys that workers process.
+    fn begin(&mut self, key: &K) {
+        let now = Instant::now();
+        let added = self.queued.remove(key);
+        self.working.insert(key.clone(), now);
+        if let Some(metrics) = &self.metrics {
+            metrics.depth.set(self.ready.len() as f64);
+            metrics.waits.observe(added.map_or(0.0, |added| (now - added).as_secs_f64()));
+        }
+    }
+
+    /// Sets the gauges of unfinished work.
+    fn refresh(&self) {
+        let Some(metrics) = &self.metrics else { return };
+        let ages = || self.working.values().map(|started| started.elapsed().as_secs_f64());
+        // Not `sum`, which is -0 without keys.
+        metrics.unfinished.set(ages().fold(0.0, |all, age| all + age));
+        metrics.longest.set(ages().fold(0.0, f64::max));
     }
 
     fn promote(&mut self, now: Instant) {
@@ -198,6 +232,22 @@ impl<K: Clone + Eq + Hash + Ord> Inner<K> {
 }
 
 impl<K: Clone + Eq + Hash + Ord + Debug + Send + Sync + 'static> WorkQueue<K> {
+    /// Reports the queue in a component's metrics under `name`. Keys that are queued already count too.
+    pub fn measure(&self, metrics: &ClientMetrics, name: &str) {
+        let own = metrics.of_queue(name);
+        let mut inner = self.lock();
+        own.adds.inc_by(inner.ready.len() as u64);
+        own.depth.set(inner.ready.len() as f64);
+        inner.metrics = Some(own);
+        drop(inner);
+        let state = Arc::downgrade(&self.state);
+        metrics.before_scrape(move || {
+            if let Some(state) = state.upgrade() {
+                state.inner.lock().unwrap_or_else(PoisonError::into_inner).refresh();
+            }
+        });
+    }
+
     /// Runs `workers` loops over the queue until shutdown. `work` returns `true` if the key is settled. If it returns
     /// `false` or panics, the key is retried after its backoff.
     pub fn run<F, Fut>(&self, tasks: &rt::Tasks, name: &'static str, workers: usize, work: F)
@@ -253,6 +303,34 @@ mod tests {
         assert!(tokio::time::timeout(Duration::from_secs(1), queue.next()).await.is_err());
         queue.done(&"a");
         assert_eq!(queue.next().await, "a");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn measures_adds_waits_work_and_retries() {
+        let metrics = telemetry::metrics::Metrics::default();
+        let queue = WorkQueue::<String>::default();
+        queue.add("before".into());
+        queue.measure(&ClientMetrics::new(&metrics), "deployment");
+        queue.add("hostile \"name\"".into());
+        let has = |line: &str| {
+            let text = metrics.text();
+            assert!(text.contains(&format!("\n{line}\n")), "{line}: {text}");
+        };
+        has("workqueue_adds_total{name=\"deployment\"} 2");
+        has("workqueue_depth{name=\"deployment\"} 2");
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let key = queue.next().await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        has("workqueue_depth{name=\"deployment\"} 1");
+        has("workqueue_queue_duration_seconds_sum{name=\"deployment\"} 2");
+        has("workqueue_unfinished_work_seconds{name=\"deployment\"} 3");
+        has("workqueue_longest_running_processor_seconds{name=\"deployment\"} 3");
+        queue.retry(key.clone());
+        queue.done(&key);
+        has("workqueue_work_duration_seconds_sum{name=\"deployment\"} 3");
+        has("workqueue_unfinished_work_seconds{name=\"deployment\"} 0");
+        has("workqueue_retries_total{name=\"deployment\"} 1");
+        assert!(!metrics.text().contains("hostile"), "keys are no labels");
     }
 
     #[tokio::test(start_paused = true)]

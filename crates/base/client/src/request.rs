@@ -6,12 +6,15 @@ use api_meta::{ListMeta, null_default};
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use http::{Method, Request, Response, header};
+use http_body::Body as _;
 use http_body_util::{BodyExt, Full};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::{
     error::{Error, Status},
+    metrics::ClientMetrics,
     options::{DeleteOptions, ListOptions, PatchKind, PatchTarget, escape},
     resource::Resource,
 };
@@ -39,6 +42,11 @@ pub fn empty() -> Body {
 pub trait Transport: Send + Sync + 'static {
     /// Sends a request and returns the response, whatever its status code.
     fn send(&self, request: Request<Body>) -> BoxFuture<'_, Result<Response<Body>, Error>>;
+
+    /// Returns the server's host for metrics. A server in the same process has no socket.
+    fn host(&self) -> &str {
+        "localhost"
+    }
 }
 
 /// A Kubernetes API client. Cheap to clone.
@@ -46,6 +54,7 @@ pub trait Transport: Send + Sync + 'static {
 pub struct Client {
     transport: Arc<dyn Transport>,
     user_agent: Arc<str>,
+    metrics: Option<Arc<ClientMetrics>>,
 }
 
 /// A list of objects or of projections, as the API server sends it.
@@ -79,7 +88,18 @@ pub struct Watch {
 impl Client {
     /// Creates a client over a transport. `user_agent` names it in audit logs.
     pub fn new(transport: Arc<dyn Transport>, user_agent: &str) -> Self {
-        Self { transport, user_agent: user_agent.into() }
+        Self { transport, user_agent: user_agent.into(), metrics: None }
+    }
+
+    /// Counts the client's requests in a component's metrics.
+    #[must_use]
+    pub fn measured(self, metrics: &ClientMetrics) -> Self {
+        Self { metrics: Some(Arc::new(metrics.clone())), ..self }
+    }
+
+    /// Returns the server's host for metrics.
+    pub fn host(&self) -> &str {
+        self.transport.host()
     }
 
     /// Sends a request and adds only the user agent. A status code of 400 or more is not an error.
@@ -87,7 +107,16 @@ impl Client {
         if let Ok(agent) = self.user_agent.parse() {
             request.headers_mut().entry(header::USER_AGENT).or_insert(agent);
         }
-        self.transport.send(request).await
+        let Some(metrics) = &self.metrics else { return self.transport.send(request).await };
+        let (method, host) = (request.method().clone(), self.transport.host());
+        if let Some(bytes) = request.body().size_hint().exact() {
+            metrics.observe_request_bytes(&method, host, bytes);
+        }
+        let started = Instant::now();
+        let response = self.transport.send(request).await;
+        let code = response.as_ref().ok().map(Response::status);
+        metrics.count_request(&method, host, code, started.elapsed());
+        response
     }
 
     /// Sends a request and reads the whole response; a status of 400 or more becomes [`Error::Api`].
@@ -98,8 +127,12 @@ impl Client {
         content_type: &str,
         body: Bytes,
     ) -> Result<Bytes, Error> {
-        let response = self.open(method, path, JSON, content_type, body).await?;
-        read(path, response.into_body(), ANSWER_LIMIT).await
+        let response = self.open(method.clone(), path, JSON, content_type, body).await?;
+        let bytes = read(path, response.into_body(), ANSWER_LIMIT).await?;
+        if let Some(metrics) = &self.metrics {
+            metrics.observe_response_bytes(&method, self.transport.host(), bytes.len() as u64);
+        }
+        Ok(bytes)
     }
 
     async fn open(

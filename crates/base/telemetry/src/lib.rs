@@ -9,6 +9,7 @@ pub mod exposition;
 mod logging;
 pub mod metrics;
 mod progress;
+mod stability;
 pub mod timeline;
 
 pub use logging::{InitError, filter_for_verbosity, init_logging};

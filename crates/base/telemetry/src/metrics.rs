@@ -1,7 +1,8 @@
 //! The metrics of a component, with its upstream peer's names, and their page.
 
 use std::{
-    fs,
+    fmt, fs,
+    sync::{Arc, Mutex, PoisonError},
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -12,7 +13,10 @@ pub use prometheus::{
     Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
 };
 
-use crate::exposition::{Exposition, Labels, Metric, counter};
+use crate::{
+    exposition::{Exposition, Labels, Metric, counter},
+    stability::stability,
+};
 
 /// The default bounds of Prometheus' libraries for histograms of seconds.
 pub const USUAL_BOUNDS: &[f64; 11] = prometheus::DEFAULT_BUCKETS;
@@ -30,16 +34,80 @@ const PANICS: Metric = counter("windlass_panics_total", "Panics that were caught
 pub struct Metrics {
     registry: Registry,
     process: Process,
+    /// The number of metrics by stability level; `None` for programs that are not components of Kubernetes.
+    registered: Option<IntCounterVec>,
+    refreshers: Refreshers,
+}
+
+/// The functions that update values before each scrape.
+#[derive(Clone, Default)]
+struct Refreshers(Arc<Mutex<Vec<Refresher>>>);
+
+type Refresher = Arc<dyn Fn() + Send + Sync>;
+
+impl fmt::Debug for Refreshers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Refreshers")
+    }
+}
+
+impl Refreshers {
+    fn all(&self) -> Vec<Refresher> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 impl Default for Metrics {
     fn default() -> Self {
         let registry = Registry::new();
-        Self { process: Process::new(&registry), registry }
+        Self {
+            process: Process::new(&registry),
+            registry,
+            registered: None,
+            refreshers: Refreshers::default(),
+        }
     }
 }
 
 impl Metrics {
+    /// Creates the metrics of a component of Kubernetes, with those that every component has: its build, its features,
+    /// and the number of its metrics by stability level.
+    pub fn of_component(version: &str) -> Self {
+        let mut metrics = Self::default();
+        let registered = metrics.counters(
+            "registered_metrics_total",
+            "The count of registered metrics broken by stability level and deprecation version.",
+            &["stability_level", "deprecated_version"],
+        );
+        registered.with_label_values(&[stability("registered_metrics_total"), ""]).inc();
+        metrics.registered = Some(registered);
+        metrics.counter("disabled_metrics_total", "The count of disabled metrics.");
+        metrics.counter("hidden_metrics_total", "The count of hidden metrics.");
+        let features = metrics.gauges(
+            "kubernetes_feature_enabled",
+            "This metric records the data about the stage and enablement of a k8s feature.",
+            &["name", "stage"],
+        );
+        // No feature can be switched, and those of alpha and beta are off as a group.
+        features.with_label_values(&["AllAlpha", "ALPHA"]).set(0.0);
+        features.with_label_values(&["AllBeta", "BETA"]).set(0.0);
+        let build = metrics.gauges(
+            "kubernetes_build_info",
+            "A metric with a constant '1' value labeled by major, minor and git version of Kubernetes.",
+            &["git_version", "major", "minor"],
+        );
+        let mut parts = version.trim_start_matches('v').split('.');
+        let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        build.with_label_values(&[version, major, minor]).set(1.0);
+        metrics
+    }
+
+    /// Calls `refresh` before each scrape, to set values that are measured then.
+    pub fn before_scrape(&self, refresh: impl Fn() + Send + Sync + 'static) {
+        let mut all = self.refreshers.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(Arc::new(refresh));
+    }
+
     /// Creates a counter. Its name ends with `_total`, unless upstream's does not.
     pub fn counter(&self, name: &str, help: &str) -> IntCounter {
         self.add(name, IntCounter::new(name, help))
@@ -79,12 +147,16 @@ impl Metrics {
     }
 
     fn add<M: Collector + Clone + 'static>(&self, name: &str, made: prometheus::Result<M>) -> M {
+        if let Some(registered) = &self.registered {
+            registered.with_label_values(&[stability(name), ""]).inc();
+        }
         add(&self.registry, name, made)
     }
 
     /// Returns the page in the text format. It ends with the numbers of caught panics in the process.
     pub fn text(&self) -> String {
         self.process.read();
+        self.refreshers.all().iter().for_each(|refresh| refresh());
         let mut text = Vec::new();
         if let Err(error) = TextEncoder::new().encode(&self.registry.gather(), &mut text) {
             // Only a metric without values cannot be encoded, and such metrics are not gathered.
@@ -207,6 +279,29 @@ mod tests {
         let _ = rt::catch_sync("a test of metrics", "x", || -> () { panic!("on purpose") });
         let line = "windlass_panics_total{worker=\"a test of metrics\"} 1\n";
         assert!(metrics.text().ends_with(line), "{}", metrics.text());
+    }
+
+    #[test]
+    fn counts_metrics_by_stability_and_refreshes_before_scrape() {
+        let metrics = Metrics::of_component("v1.36.2");
+        let pending = metrics.gauges("scheduler_pending_pods", "Pending Pods.", &["queue"]);
+        let before = metrics.clone();
+        metrics.before_scrape(move || pending.with_label_values(&["active"]).inc());
+        for (scrape, metrics) in [metrics, before].iter().enumerate() {
+            let text = metrics.text();
+            let pending = format!("scheduler_pending_pods{{queue=\"active\"}} {}\n", scrape + 1);
+            for line in [
+                pending.as_str(),
+                "registered_metrics_total{deprecated_version=\"\",stability_level=\"STABLE\"} 1\n",
+                "registered_metrics_total{deprecated_version=\"\",stability_level=\"BETA\"} 5\n",
+                "disabled_metrics_total 0\n",
+                "hidden_metrics_total 0\n",
+                "kubernetes_feature_enabled{name=\"AllAlpha\",stage=\"ALPHA\"} 0\n",
+                "kubernetes_build_info{git_version=\"v1.36.2\",major=\"1\",minor=\"36\"} 1\n",
+            ] {
+                assert!(text.contains(line), "{line}: {text}");
+            }
+        }
     }
 
     #[test]

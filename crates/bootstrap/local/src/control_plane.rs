@@ -8,7 +8,10 @@ use std::{
 
 use api_meta::UserInfo;
 use apiserver::{ApiServer, Config, FrontProxy, ProxyClient};
-use telemetry::Recorder;
+use bootstrap_core::constants;
+use client::Client;
+use diagnostics::KUBERNETES_VERSION;
+use telemetry::{Recorder, metrics::Metrics};
 
 use crate::{
     cluster::{self, Cluster},
@@ -48,15 +51,10 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     }
     let api = apiserver::start(config, store, tasks).await?;
     step.done();
-    start_controllers(&cluster, &api, tasks)?;
+    start_controllers(&cluster, &api, tasks).await?;
     let watched = cluster.clone();
     tasks.keep("supervisor's watch", move || crate::supervisor::watch_supervisor(watched.clone()));
-    let scheduler = api.client(user("system:kube-scheduler"), "kube-scheduler");
-    let scheduling = tasks.clone();
-    tasks.essential("kube-scheduler", async move {
-        // There is no leader election here, so no lease can be lost.
-        let _ended = scheduler::run(scheduler::Config::default(), scheduler, &scheduling).await;
-    });
+    start_scheduler(&cluster, &api, tasks).await?;
     tasks.shutdown().stopping().await;
     api.wind_down().await;
     Ok(())
@@ -66,9 +64,68 @@ fn user(name: &str) -> UserInfo {
     UserInfo::new(name, &["system:authenticated"])
 }
 
+/// Returns the settings of a component's pages, which are served on loopback only. The component's own identity reviews
+/// their clients.
+fn pages(
+    cluster: &Cluster,
+    component: &'static str,
+    port: u16,
+    reviewer: &Client,
+    metrics: &Metrics,
+) -> diagnostics::Settings {
+    let loopback = match cluster.settings.address {
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    };
+    diagnostics::Settings {
+        component,
+        address: SocketAddr::new(loopback, port),
+        identity: None,
+        tls: diagnostics::TlsPolicy::default(),
+        client_ca: Some(cluster.layout().certificates.join("ca.crt")),
+        authentication: Some(reviewer.clone()),
+        authorization: Some(reviewer.clone()),
+        metrics: metrics.clone(),
+        page: None,
+        configuration: serde_json::Value::Null,
+    }
+}
+
+async fn start_scheduler(
+    cluster: &Cluster,
+    api: &ApiServer,
+    tasks: &rt::Tasks,
+) -> Result<(), Error> {
+    let component = "kube-scheduler";
+    let config = scheduler::Config {
+        metrics: Metrics::of_component(KUBERNETES_VERSION),
+        ..scheduler::Config::default()
+    };
+    let client = api.client(user("system:kube-scheduler"), component);
+    let resources = config.resources.clone();
+    let text = Arc::new(move || resources.text());
+    let settings = diagnostics::Settings {
+        page: Some(diagnostics::Page { path: "/metrics/resources", text }),
+        configuration: config.configz(),
+        ..pages(cluster, component, constants::SCHEDULER_PORT, &client, &config.metrics)
+    };
+    diagnostics::serve(settings, tasks).await?;
+    let scheduling = tasks.clone();
+    tasks.essential(component, async move {
+        // There is no leader election here, so no lease can be lost.
+        let _ended = scheduler::run(config, client, &scheduling).await;
+    });
+    Ok(())
+}
+
 /// Starts the controllers. Each writes under its own service account; shared informers use the controller manager's
 /// identity.
-fn start_controllers(cluster: &Cluster, api: &ApiServer, tasks: &rt::Tasks) -> Result<(), Error> {
+async fn start_controllers(
+    cluster: &Cluster,
+    api: &ApiServer,
+    tasks: &rt::Tasks,
+) -> Result<(), Error> {
+    let component = "kube-controller-manager";
     let pki = cluster.layout().certificates;
     let read = |name: &str| {
         let path = pki.join(name);
@@ -85,8 +142,16 @@ fn start_controllers(cluster: &Cluster, api: &ApiServer, tasks: &rt::Tasks) -> R
         allocate_node_cidrs: true,
         root_ca: Some(ca.clone()),
         signing: Some((ca, read("ca.key")?)),
+        metrics: Metrics::of_component(KUBERNETES_VERSION),
         ..controllers::Config::default()
     };
+    let reviewer = api.client(user(controllers::SHARED_IDENTITY), component);
+    let port = constants::CONTROLLER_MANAGER_PORT;
+    let settings = diagnostics::Settings {
+        configuration: config.configz(),
+        ..pages(cluster, component, port, &reviewer, &config.metrics)
+    };
+    diagnostics::serve(settings, tasks).await?;
     let api = api.clone();
     let clients = move |name: &str| {
         let identity = match name {
@@ -96,7 +161,7 @@ fn start_controllers(cluster: &Cluster, api: &ApiServer, tasks: &rt::Tasks) -> R
         api.client(identity, &format!("kube-controller-manager/{name}"))
     };
     let running = tasks.clone();
-    tasks.essential("kube-controller-manager", async move {
+    tasks.essential(component, async move {
         // There is no leader election here, so no lease can be lost.
         let _ended = controllers::run(config, clients, &running).await;
     });

@@ -105,6 +105,8 @@ pub enum Error {
     Kubeconfig(#[from] client::KubeconfigError),
     #[error(transparent)]
     ApiServer(#[from] apiserver::StartError),
+    #[error(transparent)]
+    Diagnostics(#[from] diagnostics::DiagnosticsError),
     #[error("opening the store: {0}")]
     Store(#[from] store::Error),
     #[error(transparent)]

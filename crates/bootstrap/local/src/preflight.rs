@@ -7,6 +7,7 @@ use std::{
     process::Command,
 };
 
+use bootstrap_core::constants;
 use net_core::Cidr;
 
 use crate::{
@@ -52,6 +53,8 @@ impl Machine {
             (settings.kubelet_port, "the kubelet"),
             (metrics::PORT, "the Metrics API"),
             (10256, "the service proxy"),
+            (constants::CONTROLLER_MANAGER_PORT, "the controller manager"),
+            (constants::SCHEDULER_PORT, "the scheduler"),
         ];
         let more = replicated::PORTS.iter().filter(|_| cluster.is_replicated());
         let ports_in_use = ports.into_iter().chain(more.copied()).filter_map(|(port, what)| {

@@ -22,15 +22,9 @@ use crate::{
 
 /// The address of each node's balancer.
 pub(crate) const ENDPOINT: &str = "127.0.0.1:7445";
-/// The ports of a control plane besides the API server's: the balancer, etcd, and the components' health endpoints.
-pub(crate) const PORTS: [(u16, &str); 6] = [
-    (7445, "the balancer"),
-    (2379, "etcd"),
-    (2380, "etcd"),
-    (2381, "etcd"),
-    (10257, "the controller manager"),
-    (10259, "the scheduler"),
-];
+/// The ports that only one of several control planes needs: the balancer and etcd.
+pub(crate) const PORTS: [(u16, &str); 4] =
+    [(7445, "the balancer"), (2379, "etcd"), (2380, "etcd"), (2381, "etcd")];
 
 /// Returns the image tag for the version of etcd that is installed.
 pub(crate) fn etcd_tag() -> Result<String, Error> {

@@ -4,6 +4,9 @@ use std::{collections::BTreeMap, time::Duration};
 
 use client::LeaderElectionConfig;
 
+use serde_json::{Value, json};
+use telemetry::metrics::Metrics;
+
 /// The configuration of the controllers.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -47,6 +50,8 @@ pub struct Config {
     pub eviction: EvictionRates,
     /// The number of endpoints in a slice.
     pub max_endpoints_per_slice: usize,
+    /// The registry of the controllers' metrics. Each running controller manager needs its own.
+    pub metrics: Metrics,
 }
 
 /// The rates at which unhealthy nodes are tainted for eviction, in each zone.
@@ -125,7 +130,46 @@ impl Default for Config {
             disable_force_detach: false,
             eviction: EvictionRates::default(),
             max_endpoints_per_slice: 100,
+            metrics: Metrics::default(),
         }
+    }
+}
+
+impl Config {
+    /// Returns the effective settings as `/configz` shows them. The keys that sign certificates are left out.
+    pub fn configz(&self) -> Value {
+        let seconds = |duration: Duration| format!("{}s", duration.as_secs_f64());
+        let Autoscaling { workers, period, downscale_stabilization, tolerance, .. } =
+            self.autoscaling;
+        json!({"kubecontrollermanager.config.k8s.io": {
+            "Generic": {
+                "Controllers": self.controllers,
+                "LeaderElection": {"LeaderElect": self.leader_election},
+            },
+            "KubeCloudShared": {
+                "ClusterName": self.cluster_name,
+                "ClusterCIDR": self.cluster_cidrs.join(","),
+                "AllocateNodeCIDRs": self.allocate_node_cidrs,
+                "NodeMonitorPeriod": seconds(self.node_monitor_period),
+            },
+            "NodeIPAMController": {
+                "ServiceCIDR": self.service_cidrs.join(","),
+                "NodeCIDRMaskSizeIPv4": self.node_cidr_mask_v4,
+                "NodeCIDRMaskSizeIPv6": self.node_cidr_mask_v6,
+            },
+            "NodeLifecycleController": {
+                "NodeMonitorGracePeriod": seconds(self.node_monitor_grace_period),
+            },
+            "PodGCController": {"TerminatedPodGCThreshold": self.terminated_pod_threshold},
+            "CSRSigningController": {"ClusterSigningDuration": seconds(self.signing_duration)},
+            "HPAController": {
+                "ConcurrentHorizontalPodAutoscalerSyncs": workers,
+                "HorizontalPodAutoscalerSyncPeriod": seconds(period),
+                "HorizontalPodAutoscalerDownscaleStabilizationWindow":
+                    seconds(downscale_stabilization),
+                "HorizontalPodAutoscalerTolerance": tolerance,
+            },
+        }})
     }
 }
 

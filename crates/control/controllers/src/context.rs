@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::{
     api_error::namespace_is_terminating,
     config::Config,
+    metrics::{ControllerMetrics, queue_name},
     shared::{Shared, Watched},
 };
 
@@ -24,6 +25,7 @@ pub(crate) struct Context {
     pub(crate) events: EventRecorder,
     pub(crate) config: Arc<Config>,
     pub(crate) tasks: rt::Tasks,
+    pub(crate) metrics: Arc<ControllerMetrics>,
     shared: Arc<Shared>,
 }
 
@@ -45,6 +47,7 @@ impl Context {
             events,
             config: config.clone(),
             tasks: tasks.clone(),
+            metrics: shared.metrics.clone(),
             shared: shared.clone(),
         }
     }
@@ -75,6 +78,7 @@ impl Context {
         Fut: Future<Output = Result<(), Error>> + Send + 'static,
     {
         let (queue, tasks, name) = (queue.clone(), self.tasks.clone(), self.name);
+        queue.measure(&self.metrics.client, queue_name(name));
         let reconcile = Arc::new(reconcile);
         self.tasks.spawn_until_shutdown(name, async move {
             futures_util::future::join_all(synced).await;

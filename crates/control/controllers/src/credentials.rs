@@ -120,4 +120,8 @@ impl Transport for AsAccount {
             Ok(response)
         })
     }
+
+    fn host(&self) -> &str {
+        self.accounts.bare.host()
+    }
 }

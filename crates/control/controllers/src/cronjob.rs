@@ -238,6 +238,8 @@ impl Reconciler {
         let namespace = &cron.metadata.namespace;
         match client.create::<_, Value>(&Resource::JOBS, namespace, &job).await {
             Ok(_) => {
+                let skew = self.context.now().since(due).as_secs_f64();
+                self.context.metrics.job_creation_skew.observe(skew);
                 let message = format!("Created job {}", job_name(cron, due));
                 events.normal(owner.object(), "SuccessfulCreate", message);
                 Ok(())

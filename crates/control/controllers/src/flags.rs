@@ -303,6 +303,7 @@ impl Args {
             signing_duration: duration(self.cluster_signing_duration, defaults.signing_duration),
             disable_force_detach: self.disable_force_detach_on_timeout,
             autoscaling: self.autoscaling(&defaults.autoscaling),
+            metrics: defaults.metrics,
         };
         let names: Vec<_> = registry().iter().map(|controller| controller.name).collect();
         match config.unknown_controller(&names) {

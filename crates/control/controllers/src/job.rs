@@ -12,11 +12,13 @@ use std::{sync::Arc, time::Duration};
 
 use client::{Error, Index, NotFoundExt as _, Resource, WorkQueue};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::{
     context::{Context, synced},
     expectations::Expectations,
     indexes::{OwnerIndex, Selectors},
+    metrics::JobAction,
     pods::{OwnerOf, follow_pods},
     shared::Watched,
     views::{Job, Pod},
@@ -69,13 +71,30 @@ impl Reconciler {
         if job.metadata.terminating() || job.spec.managed_by.as_ref().is_some_and(foreign) {
             return Ok(());
         }
+        let started = Instant::now();
+        let mut action = JobAction::Tracking;
+        let result = self.sync(key, &job, &mut action).await;
+        let jobs = &self.context.metrics.jobs;
+        jobs.synced(&job, action, started.elapsed(), result.is_ok());
+        result
+    }
+
+    /// Brings a Job and its Pods up to date, and sets the action that this took.
+    async fn sync(&self, key: &str, job: &Job, action: &mut JobAction) -> Result<(), Error> {
         let owner = OwnerOf::new(Resource::JOBS, &job.metadata);
         let all = self.pods.claimable(&job.metadata);
         let pods = self.context.claim(&owner, &job.selector(), &Resource::PODS, all).await?;
         let now = self.context.now();
-        let plan = plan::plan(&job, &pods, now, self.expectations.met(key, &self.queue));
+        let met = self.expectations.met(key, &self.queue);
+        let plan = plan::plan(job, &pods, now, met);
+        *action = match (met, plan.delete.is_empty(), plan.create.is_empty()) {
+            (false, ..) => JobAction::Reconciling,
+            (true, _, false) => JobAction::PodsCreated,
+            (true, false, true) => JobAction::PodsDeleted,
+            (true, true, true) => JobAction::Tracking,
+        };
         // Record ended Pods first, then remove finalizers, then count: a crash neither loses nor repeats a Pod.
-        self.write_status(&job, &plan.status).await?;
+        self.write_status(job, &plan.status).await?;
         for pod in &plan.release {
             self.release(pod).await?;
         }
@@ -97,7 +116,7 @@ impl Reconciler {
             self.expectations.expect(key, plan.create.len(), uids);
             let deleted = self.context.delete_pods(&owner, &plan.delete, &self.expectations).await;
             let pods_to_create: Vec<Value> =
-                plan.create.iter().map(|new| plan::pod_for(&owner, &job, new)).collect();
+                plan.create.iter().map(|new| plan::pod_for(&owner, job, new)).collect();
             result = deleted
                 .and(self.context.create_pods(&owner, &pods_to_create, &self.expectations).await);
         }
@@ -108,7 +127,9 @@ impl Reconciler {
         let current = json!(job.status);
         self.context
             .merge_status(&Resource::JOBS, &job.metadata, &as_stored(current), status.clone())
-            .await
+            .await?;
+        self.context.metrics.jobs.written(job, status);
+        Ok(())
     }
 
     async fn release(&self, pod: &Pod) -> Result<(), Error> {

@@ -22,6 +22,7 @@ mod expectations;
 mod flags;
 mod history;
 mod indexes;
+mod metrics;
 mod pods;
 mod policy_status;
 mod registry;
@@ -63,6 +64,7 @@ use std::sync::Arc;
 
 use client::{Client, LeaderElection, LeaderElectionConfig};
 use context::Context;
+use metrics::ControllerMetrics;
 
 pub use config::{Config, EvictionRates};
 pub use credentials::{SHARED_IDENTITY, ServiceAccounts};
@@ -81,24 +83,34 @@ pub async fn run(
     clients: impl Fn(&str) -> Client + Send + Sync + 'static,
     tasks: &rt::Tasks,
 ) -> Result<(), client::Error> {
+    let metrics = Arc::new(ControllerMetrics::new(&config.metrics));
+    let measured = metrics.client.clone();
+    let clients = move |account: &str| clients(account).measured(&measured);
     let own = clients(SHARED_IDENTITY);
     if !config.leader_election {
-        start(config, &clients, tasks);
+        start(config, &clients, &metrics, tasks);
         tasks.shutdown().stopping().await;
         return Ok(());
     }
     let identity = format!("{}_{:032x}", rt::hostname(), rt::random::<u128>());
     let lease = LeaderElectionConfig { identity, ..config.lease.clone() };
-    let leading = LeaderElection::new(own, lease).run(|| async {
-        start(config, &clients, tasks);
+    let election = LeaderElection::new(own, lease).measured(&metrics.client);
+    let leading = election.run(|| async {
+        start(config, &clients, &metrics, tasks);
         tasks.shutdown().stopping().await;
     });
     tasks.shutdown().unless_stopping(leading).await.unwrap_or(Ok(()))
 }
 
-fn start(config: Config, clients: &dyn Fn(&str) -> Client, tasks: &rt::Tasks) {
+fn start(
+    config: Config,
+    clients: &dyn Fn(&str) -> Client,
+    metrics: &Arc<ControllerMetrics>,
+    tasks: &rt::Tasks,
+) {
     let config = Arc::new(config);
-    let shared = Arc::new(shared::Shared::new(clients(SHARED_IDENTITY), tasks.clone()));
+    let shared =
+        Arc::new(shared::Shared::new(clients(SHARED_IDENTITY), metrics.clone(), tasks.clone()));
     for controller in registry() {
         if !config.enables(controller.name) {
             continue;
@@ -107,6 +119,7 @@ fn start(config: Config, clients: &dyn Fn(&str) -> Client, tasks: &rt::Tasks) {
         let context =
             Context::new(controller.name, controller.account, client, &shared, &config, tasks);
         tracing::debug!(controller = controller.name, "starting");
+        metrics.started(controller.name);
         (controller.start)(context);
     }
 }

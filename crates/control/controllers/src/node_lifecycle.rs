@@ -5,7 +5,7 @@ mod health;
 mod zones;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -50,6 +50,8 @@ struct Lifecycle {
 struct State {
     contacts: HashMap<String, LastContact>,
     zones: Zones,
+    /// The zones in metrics.
+    measured_zones: HashSet<String>,
 }
 
 pub(crate) fn start(context: Context) {
@@ -64,6 +66,7 @@ pub(crate) fn start(context: Context) {
         state: Mutex::new(State {
             contacts: HashMap::new(),
             zones: Zones::new(context.config.eviction),
+            measured_zones: HashSet::new(),
         }),
     });
     nodes.on_key(&lifecycle.queue);
@@ -98,6 +101,8 @@ impl Lifecycle {
             .iter()
             .map(|node| (zones::zone_of(node), health::readiness(node) == Readiness::Ready));
         state.zones.update(health, Instant::now());
+        let zones = nodes.iter().map(|node| zones::zone_of(node)).collect();
+        self.context.metrics.evictions.follow(&mut state.measured_zones, zones);
         drop(state);
         for node in nodes {
             let silent = self.is_silent(&node);
@@ -166,12 +171,18 @@ impl Lifecycle {
         let has = |taint: &Taint| {
             node.spec.taints.iter().any(|t| t.key == taint.key && t.effect == taint.effect)
         };
+        let mut evicted_zone = None;
         if readiness != Readiness::Ready && desired.iter().any(|t| evicting(t) && !has(t)) {
             let zone = zones::zone_of(node);
             let already = node.spec.taints.iter().any(|t| evicting(t) && health::is_ours(t));
-            if !already && let Err(wait) = self.state().zones.permit(&zone, Instant::now()) {
-                desired.retain(|taint| !evicting(taint));
-                self.queue.add_after(node.metadata.name.clone(), wait);
+            if !already {
+                match self.state().zones.permit(&zone, Instant::now()) {
+                    Ok(()) => evicted_zone = Some(zone),
+                    Err(wait) => {
+                        desired.retain(|taint| !evicting(taint));
+                        self.queue.add_after(node.metadata.name.clone(), wait);
+                    }
+                }
             }
         }
         let taints = health::with_taints(&node.spec.taints, desired);
@@ -180,7 +191,9 @@ impl Lifecycle {
         }
         let version = &node.metadata.resource_version;
         let patch = json!({"metadata": {"resourceVersion": version}, "spec": {"taints": taints}});
-        self.context.merge(&Resource::NODES, &node.metadata, patch).await.map(drop)
+        self.context.merge(&Resource::NODES, &node.metadata, patch).await?;
+        evicted_zone.iter().for_each(|zone| self.context.metrics.evictions.count(zone));
+        Ok(())
     }
 
     /// Sets the Pods of an unhealthy node to not ready, so that Services leave them out.

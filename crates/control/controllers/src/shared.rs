@@ -3,11 +3,13 @@
 use std::{
     any::{Any, TypeId},
     collections::HashMap,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use client::{Change, Client, Informer, ListOptions, Resource};
 use serde::de::DeserializeOwned;
+
+use crate::metrics::ControllerMetrics;
 
 /// An informer that several controllers share.
 pub(crate) struct Watched<P>(Informer<P>);
@@ -52,16 +54,17 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Watched<P> {
     }
 }
 
-/// The informers by resource and decoded type. Two controllers that need the same share one cache.
+/// The metrics, and the informers by resource and decoded type. Two controllers that need the same share one cache.
 pub(crate) struct Shared {
     client: Client,
     tasks: rt::Tasks,
+    pub(crate) metrics: Arc<ControllerMetrics>,
     informers: Mutex<HashMap<(Resource, TypeId), Box<dyn Any + Send>>>,
 }
 
 impl Shared {
-    pub(crate) fn new(client: Client, tasks: rt::Tasks) -> Self {
-        Self { client, tasks, informers: Mutex::default() }
+    pub(crate) fn new(client: Client, metrics: Arc<ControllerMetrics>, tasks: rt::Tasks) -> Self {
+        Self { client, tasks, metrics, informers: Mutex::default() }
     }
 
     pub(crate) fn watch<P: DeserializeOwned + Send + Sync + 'static>(

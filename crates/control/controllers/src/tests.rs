@@ -5,6 +5,7 @@ mod cves;
 mod devices;
 mod garbage;
 mod jobs;
+mod metrics;
 mod panics;
 mod rollouts;
 mod sets;

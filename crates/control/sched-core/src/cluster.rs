@@ -102,6 +102,11 @@ impl Cluster {
         self.placed.get(uid).map(|(ix, pod)| (*ix, pod))
     }
 
+    /// Returns all Pods with a node, bound or assumed.
+    pub(crate) fn pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.placed.values().map(|(_, pod)| pod)
+    }
+
     /// Adds or updates a node. Returns its index and the former node if the update matters.
     pub fn set_node(&mut self, node: Node) -> (NodeIx, Option<Node>) {
         let ix = self.slot(&node.name);

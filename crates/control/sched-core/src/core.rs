@@ -14,10 +14,11 @@ use crate::{
     labels::Labels,
     maps::set,
     node::Node,
+    observe::{Observer, Stage, StageResult},
     pod::{Pod, PodRef},
     preempt::{Budget, Preemption, preempt},
     profile::{Profile, Profiles},
-    queue::Queue,
+    queue::{Queue, QueueLengths, Tries},
     schedule::{Diagnosis, NominatedPods, Placement, Turn, check_node, schedule},
     view::{
         BudgetView, CsiDriverView, CsiNodeView, PersistentVolumeView, SpreaderView,
@@ -61,11 +62,13 @@ pub struct Failure {
     pub nominated: Option<(Arc<str>, Vec<Arc<Pod>>)>,
     /// A ResourceClaim (name and uid) to deallocate, because only this Pod uses it and cannot use its devices.
     pub deallocate: Option<(Box<str>, Box<str>)>,
+    /// `true` if a plugin failed, rather than finding no node.
+    pub is_error: bool,
 }
 
 impl Failure {
     fn plain(pod: Arc<Pod>, message: String) -> Self {
-        Self { pod, message, nominated: None, deallocate: None }
+        Self { pod, message, nominated: None, deallocate: None, is_error: false }
     }
 }
 
@@ -86,9 +89,18 @@ pub enum Decision {
         claims: Vec<ClaimBinding>,
         /// The device allocations to write and wait for before the Pod is bound.
         devices: Vec<DeviceBinding>,
+        /// The attempts that the decision took.
+        tries: Tries,
     },
     /// The Pod fits nowhere now.
     Unschedulable(Failure),
+}
+
+/// A Pod that a decision gave a node.
+#[derive(Clone)]
+struct AssumedPod {
+    pod: Arc<Pod>,
+    tries: Tries,
 }
 
 /// The scheduler as a state machine: cluster state in, decisions out. Times are monotonic milliseconds.
@@ -100,7 +112,7 @@ pub struct Core {
     /// The nominated node of each Pod that waits for its victims, by the Pod's uid.
     nominations: HashMap<Arc<str>, NodeIx>,
     /// Pods that a decision gave a node and whose binding the informer does not show yet.
-    assumed: HashMap<Arc<str>, Arc<Pod>>,
+    assumed: HashMap<Arc<str>, AssumedPod>,
     budgets: HashMap<(Box<str>, Box<str>), Budget>,
     turn: Turn,
     /// The Pod being scheduled.
@@ -128,20 +140,28 @@ impl Core {
         }
     }
 
+    /// Reports the progress of scheduling to `observer`.
+    pub fn observe(&mut self, observer: Arc<dyn Observer>) {
+        self.queue.observe(observer.clone());
+        self.turn.observer = observer;
+    }
+
     /// Creates a replacement for this core after a panic, when its state is unreliable. The caller must add the whole
     /// cluster state again. The new core takes over only what informers do not know: assumed Pods, and the Pods during
     /// whose scheduling a core panicked. Those wait for a backoff, so that they do not block all others.
     pub fn restart(&self, now: u64) -> Self {
         let mut new = Self::new(self.config.clone());
+        new.observe(self.turn.observer.clone());
         new.suspects = self.suspects.clone();
         if let Some(pod) = &self.current {
             let (_, crashes) = new.suspects.entry(pod.id.uid.clone()).or_insert((pod.clone(), 0));
             *crashes += 1;
         }
-        for (uid, pod) in self.assumed.iter().filter(|(uid, _)| !new.suspects.contains_key(*uid)) {
+        let assumed = self.assumed.iter().filter(|(uid, _)| !new.suspects.contains_key(*uid));
+        for (uid, assumed) in assumed {
             let Some((node, _)) = self.cluster.placement(uid) else { continue };
-            new.cluster.add_pod(pod.clone(), &self.cluster.node(node).name);
-            new.assumed.insert(uid.clone(), pod.clone());
+            new.cluster.add_pod(assumed.pod.clone(), &self.cluster.node(node).name);
+            new.assumed.insert(uid.clone(), assumed.clone());
         }
         let assumed = new.assumed.keys().map(|uid| &**uid).collect();
         new.cluster.devices.carry_over(&self.cluster.devices, &assumed);
@@ -157,9 +177,19 @@ impl Core {
     }
 
     /// Returns the numbers of unscheduled Pods.
-    #[cfg(test)]
-    pub(crate) fn queue_lengths(&self) -> crate::queue::QueueLengths {
+    pub fn queue_lengths(&self) -> QueueLengths {
         self.queue.lengths()
+    }
+
+    /// Returns all Pods: those with a node, bound or assumed, and those that wait for one.
+    pub fn pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.cluster.pods().chain(self.queue.pods())
+    }
+
+    /// Returns the name of the node that a Pod is bound to or assumed on.
+    pub fn node_of(&self, pod: &Pod) -> Option<&Arc<str>> {
+        let (node, _) = self.cluster.placement(&pod.id.uid)?;
+        Some(&self.cluster.node(node).name)
     }
 
     /// Adds or updates a Pod.
@@ -401,11 +431,19 @@ impl Core {
             Err(diagnosis) => return self.give_up(pod, &diagnosis, now),
         };
         let name = self.cluster.node(node).name.clone();
+        let tries = self.queue.tries(&pod.id.uid, now);
         self.queue.remove(&pod.id.uid);
         self.clear_nomination(&pod.id.uid);
-        let Some((claims, devices)) = self.choose(&pod, node) else {
+        self.turn.observer.begin();
+        let chosen = self.choose(&pod, node);
+        let result = match &chosen {
+            Some(_) => StageResult::Success,
+            None => StageResult::Unschedulable,
+        };
+        self.turn.observer.end(Stage::Reserve, result, &pod.scheduler_name);
+        let Some((claims, devices)) = chosen else {
             // The node passed the filters, but the search for its devices failed now; retry later.
-            self.queue.requeue(pod.clone(), now);
+            self.queue.requeue(pod.clone(), tries, now);
             let message =
                 explain::whole_pod(self.cluster.node_count(), "cannot allocate all claims");
             return Decision::Unschedulable(Failure::plain(pod, message));
@@ -413,9 +451,9 @@ impl Core {
         self.cluster.volumes.reserve(&pod, &claims);
         self.cluster.devices.assume(&pod, &devices);
         self.cluster.add_pod(pod.clone(), &name);
-        self.assumed.insert(pod.id.uid.clone(), pod.clone());
+        self.assumed.insert(pod.id.uid.clone(), AssumedPod { pod: pod.clone(), tries });
         self.queue.on_event(&self.cluster, &Event::PodPlaced { pod: &pod }, now);
-        Decision::Bind { pod, node: name, evaluated, feasible, claims, devices }
+        Decision::Bind { pod, node: name, evaluated, feasible, claims, devices, tries }
     }
 
     /// Chooses the volumes and devices of the Pod on the node, as far as its profile enables the plugins. Returns
@@ -443,12 +481,12 @@ impl Core {
 
     /// Removes an assumed Pod whose binding failed from its node, and requeues it with a backoff.
     pub fn bind_failed(&mut self, pod: &PodRef, now: u64) {
-        let Some(pod) = self.assumed.remove(&pod.uid) else { return };
+        let Some(AssumedPod { pod, tries }) = self.assumed.remove(&pod.uid) else { return };
         self.forget_claims(&pod.id.uid);
         if let Some((node, gone)) = self.cluster.remove_pod(&pod.id.uid) {
             self.queue.on_event(&self.cluster, &Event::PodGone { pod: &gone, node }, now);
         }
-        self.queue.requeue(pod, now);
+        self.queue.requeue(pod, tries, now);
     }
 
     fn find(&mut self, pod: &Pod) -> Result<Placement, Diagnosis> {
@@ -476,7 +514,15 @@ impl Core {
         let budgets: Vec<_> = self.budgets.values().cloned().collect();
         let profile = self.cluster.profiles.of(&pod.scheduler_name).clone();
         let preemption = profile.preempts.then(|| {
-            preempt(&mut self.cluster, &pod, diagnosis, &self.nominated, &budgets, &mut self.turn)
+            self.turn.observer.begin();
+            let (cluster, nominated) = (&mut self.cluster, &self.nominated);
+            let found = preempt(cluster, &pod, diagnosis, nominated, &budgets, &mut self.turn);
+            let result = match &found {
+                Preemption::Nominate(_) => StageResult::Success,
+                Preemption::Failed(_) => StageResult::Unschedulable,
+            };
+            self.turn.observer.end(Stage::PostFilter, result, &pod.scheduler_name);
+            found
         });
         let nominated = match preemption {
             None | Some(Preemption::Failed(_)) => {
@@ -498,7 +544,8 @@ impl Core {
             }
         };
         let deallocate = diagnosis.blocking_claim.clone().filter(|_| nominated.is_none());
-        Decision::Unschedulable(Failure { pod, message, nominated, deallocate })
+        let is_error = diagnosis.is_error;
+        Decision::Unschedulable(Failure { pod, message, nominated, deallocate, is_error })
     }
 
     fn nominate(&mut self, pod: Arc<Pod>, node: NodeIx) {

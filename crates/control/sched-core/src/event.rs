@@ -38,6 +38,24 @@ pub enum Event<'a> {
     Devices,
 }
 
+impl Event<'_> {
+    /// Returns the name of the event in metrics.
+    pub(crate) fn label(&self) -> &'static str {
+        match self {
+            Self::Node { change, .. } if change.added => "NodeAdd",
+            Self::Node { change, .. } if change.allocatable => "NodeUpdateNodeAllocatable",
+            Self::Node { change, .. } if change.labels => "NodeUpdateNodeLabel",
+            Self::Node { change, .. } if change.taints => "NodeUpdateNodeTaint",
+            Self::Node { .. } => "NodeUpdate",
+            Self::PodPlaced { .. } => "AssignedPodAdd",
+            Self::PodGone { .. } => "AssignedPodDelete",
+            Self::Volumes => "StorageUpdate",
+            Self::DeviceClaim { .. } => "ResourceClaimUpdate",
+            Self::Devices => "ResourceSliceUpdate",
+        }
+    }
+}
+
 /// The changed parts of a node, which decide which Pods are retried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeChange {

@@ -24,6 +24,7 @@ mod maps;
 mod matching;
 mod node;
 mod nodeaffinity;
+mod observe;
 mod pod;
 mod preempt;
 mod prepared;
@@ -57,8 +58,10 @@ pub use self::{
     index::NodeIx,
     labels::{Labels, Selector},
     node::{Hot, Node},
+    observe::{Observer, QueueName, Stage, StageResult},
     pod::{Pod, PodRef},
     profile::{Candidates, FitScoring, Profile},
+    queue::{QueueLengths, Tries},
     resources::Resources,
     sym::Sym,
     view::{

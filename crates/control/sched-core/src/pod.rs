@@ -8,7 +8,7 @@ use crate::{
     host_port::HostPort,
     labels::{Labels, Selector},
     nodeaffinity::{NodeSelector, NodeTerm},
-    resources::{Resources, pod_requests},
+    resources::{Resources, pod_limits, pod_requests},
     sym::Sym,
     taints::Toleration,
     terms::PodTerm,
@@ -90,8 +90,10 @@ pub struct Pod {
     pub labels: Labels,
     /// The requested resources.
     pub requests: Resources,
+    /// The limits, for metrics.
+    pub limits: Resources,
     /// The names of the requested extended resources, in the order of `requests`.
-    pub(crate) extended_names: Vec<Box<str>>,
+    pub extended_names: Vec<Box<str>>,
     pub(crate) namespace_symbol: Sym,
     pub(crate) scored: [i64; 2],
     pub(crate) ports: Vec<HostPort>,
@@ -154,6 +156,7 @@ impl Pod {
             gates: spec.scheduling_gates.iter().map(|g| g.name.clone()).collect(),
             extended_names: extended_names(spec, &requests),
             requests,
+            limits: pod_limits(spec),
             scored,
             ports: host_ports(spec),
             node_selector: NodeSelector::new(

@@ -6,17 +6,34 @@ use std::{
     sync::Arc,
 };
 
-use crate::{cluster::Cluster, event::Event, plugins::registry, pod::Pod};
+use crate::{
+    cluster::Cluster,
+    event::Event,
+    observe::{Observer, QueueName, Unobserved},
+    plugins::registry,
+    pod::Pod,
+};
 
 /// The numbers of unscheduled Pods by state.
-#[cfg(test)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct QueueLengths {
-    pub(crate) active: usize,
-    pub(crate) backoff: usize,
-    pub(crate) unschedulable: usize,
+pub struct QueueLengths {
+    /// Pods to try next.
+    pub active: usize,
+    /// Pods that wait for the end of their backoff.
+    pub backoff: usize,
+    /// Pods that no node has room for.
+    pub unschedulable: usize,
     /// Pods with scheduling gates, or held back by a plugin.
-    pub(crate) gated: usize,
+    pub gated: usize,
+}
+
+/// The attempts to schedule a Pod so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tries {
+    /// The number of attempts.
+    pub attempts: u32,
+    /// The time at which the Pod could be tried first, in milliseconds.
+    pub since: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +48,22 @@ enum QueueState {
     Out,
 }
 
+impl QueueState {
+    fn name(self) -> Option<QueueName> {
+        match self {
+            Self::Active => Some(QueueName::Active),
+            Self::Backoff { .. } => Some(QueueName::Backoff),
+            Self::Unschedulable => Some(QueueName::Unschedulable),
+            Self::Gated => Some(QueueName::Gated),
+            Self::Out => None,
+        }
+    }
+}
+
+const POD_ADDED: &str = "PodAdd";
+const POD_CHANGED: &str = "PodUpdate";
+const ATTEMPT_FAILED: &str = "ScheduleAttemptFailure";
+
 struct QueuedPod {
     pod: Arc<Pod>,
     state: QueueState,
@@ -38,6 +71,8 @@ struct QueuedPod {
     since: u64,
     order: u64,
     attempts: u32,
+    /// The time at which the Pod became active first; `None` while it is held back.
+    entered: Option<u64>,
     /// The plugins that rejected the Pod in the last attempt, as a bit set.
     rejected_by: u32,
     /// `true` if the last attempt failed for another reason than a lack of nodes.
@@ -54,6 +89,7 @@ pub(crate) struct Queue {
     next_order: u64,
     first_backoff: u64,
     max_backoff: u64,
+    observer: Arc<dyn Observer>,
 }
 
 /// Reports whether the Pod has gates or a plugin holds it back.
@@ -75,7 +111,12 @@ impl Queue {
             next_order: 0,
             first_backoff,
             max_backoff,
+            observer: Arc::new(Unobserved),
         }
+    }
+
+    pub(crate) fn observe(&mut self, observer: Arc<dyn Observer>) {
+        self.observer = observer;
     }
 
     /// Adds a Pod or updates a waiting one.
@@ -89,12 +130,13 @@ impl Queue {
                 since: now,
                 order: 0,
                 attempts: 0,
+                entered: None,
                 rejected_by: 0,
                 errored: false,
             };
             self.pods.insert(uid.clone(), waiting);
             let state = if held { QueueState::Gated } else { QueueState::Active };
-            self.move_to(&uid, state, now);
+            self.move_to(&uid, state, POD_ADDED, now);
             return;
         };
         let same = waiting.pod.schedules_like(&pod);
@@ -105,10 +147,14 @@ impl Queue {
         }
         waiting.pod = pod.clone();
         match state {
-            _ if held => self.move_to(&uid, QueueState::Gated, now),
-            QueueState::Gated => self.move_to(&uid, QueueState::Active, now),
-            QueueState::Unschedulable if !same => self.retry(&uid, now),
-            QueueState::Active if !same => self.move_to(&uid, QueueState::Active, now),
+            // It stays where it is.
+            QueueState::Gated if held => {}
+            _ if held => self.move_to(&uid, QueueState::Gated, POD_CHANGED, now),
+            QueueState::Gated => self.move_to(&uid, QueueState::Active, POD_CHANGED, now),
+            QueueState::Unschedulable if !same => self.retry(&uid, POD_CHANGED, now),
+            QueueState::Active if !same => {
+                self.move_to(&uid, QueueState::Active, POD_CHANGED, now);
+            }
             _ => {}
         }
     }
@@ -136,36 +182,45 @@ impl Queue {
         if let Some(waiting) = self.pods.get_mut(uid) {
             waiting.rejected_by = rejected_by;
             waiting.errored = false;
-            self.move_to(&uid.into(), QueueState::Unschedulable, now);
+            self.move_to(&uid.into(), QueueState::Unschedulable, ATTEMPT_FAILED, now);
         }
     }
 
     /// Requeues a Pod with a backoff after an error, such as a failed binding.
-    pub(crate) fn requeue(&mut self, pod: Arc<Pod>, now: u64) {
+    pub(crate) fn requeue(&mut self, pod: Arc<Pod>, tries: Tries, now: u64) {
         let uid = pod.id.uid.clone();
         let waiting = self.pods.entry(uid.clone()).or_insert(QueuedPod {
             pod,
             state: QueueState::Out,
             since: now,
             order: 0,
-            attempts: 1,
+            attempts: 0,
+            entered: None,
             rejected_by: 0,
             errored: true,
         });
         waiting.errored = true;
+        waiting.attempts = tries.attempts;
+        waiting.entered = Some(tries.since);
         let until = now + self.delay(&uid);
-        self.move_to(&uid, QueueState::Backoff { until }, now);
+        self.move_to(&uid, QueueState::Backoff { until }, ATTEMPT_FAILED, now);
+    }
+
+    /// Returns the attempts to schedule a Pod.
+    pub(crate) fn tries(&self, uid: &str, now: u64) -> Tries {
+        let waiting = self.pods.get(uid);
+        let since = waiting.and_then(|waiting| waiting.entered).unwrap_or(now);
+        Tries { attempts: waiting.map_or(1, |waiting| waiting.attempts), since }
+    }
+
+    /// Returns all unscheduled Pods.
+    pub(crate) fn pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.pods.values().map(|waiting| &waiting.pod)
     }
 
     /// Requeues a Pod whose scheduling panicked, with the backoff of `panics` attempts.
     pub(crate) fn requeue_after_panic(&mut self, pod: Arc<Pod>, panics: u32, now: u64) {
-        let uid = pod.id.uid.clone();
-        self.requeue(pod, now);
-        if let Some(waiting) = self.pods.get_mut(&uid) {
-            waiting.attempts = panics;
-        }
-        let until = now + self.delay(&uid);
-        self.move_to(&uid, QueueState::Backoff { until }, now);
+        self.requeue(pod, Tries { attempts: panics, since: now }, now);
     }
 
     /// Moves the Pods that the event may help.
@@ -182,12 +237,13 @@ impl Queue {
         let waiting = self.pods.iter().filter(|(_, w)| w.state == QueueState::Unschedulable);
         let woken: Vec<Uid> =
             waiting.filter(|(_, w)| helped(w)).map(|(uid, _)| uid.clone()).collect();
-        woken.iter().for_each(|uid| self.retry(uid, now));
+        woken.iter().for_each(|uid| self.retry(uid, event.label(), now));
         if let Event::DeviceClaim { .. } = event {
             let held = self.pods.iter().filter(|(_, w)| w.state == QueueState::Gated);
             let freed = held.filter(|(_, w)| !is_held(cluster, &w.pod));
             let freed: Vec<Uid> = freed.map(|(uid, _)| uid.clone()).collect();
-            freed.iter().for_each(|uid| self.move_to(uid, QueueState::Active, now));
+            let label = event.label();
+            freed.iter().for_each(|uid| self.move_to(uid, QueueState::Active, label, now));
         }
     }
 
@@ -199,7 +255,6 @@ impl Queue {
         [overdue, backoff].into_iter().flatten().min()
     }
 
-    #[cfg(test)]
     pub(crate) fn lengths(&self) -> QueueLengths {
         let count = |state| self.pods.values().filter(|w| w.state == state).count();
         QueueLengths {
@@ -214,7 +269,7 @@ impl Queue {
         while let Some((until, uid)) = self.backoff.first().cloned()
             && until <= now
         {
-            self.move_to(&uid, QueueState::Active, now);
+            self.move_to(&uid, QueueState::Active, "BackoffComplete", now);
         }
         let overdue = |w: &QueuedPod| {
             w.state == QueueState::Unschedulable && w.since + MAX_UNSCHEDULABLE <= now
@@ -222,16 +277,17 @@ impl Queue {
         if self.active.is_empty() {
             let all = self.pods.iter().filter(|(_, w)| overdue(w));
             let uids: Vec<Uid> = all.map(|(uid, _)| uid.clone()).collect();
-            uids.iter().for_each(|uid| self.move_to(uid, QueueState::Active, now));
+            let event = "UnschedulableTimeout";
+            uids.iter().for_each(|uid| self.move_to(uid, QueueState::Active, event, now));
         }
     }
 
     /// Moves an unschedulable Pod to the active ones, after the rest of its backoff.
-    fn retry(&mut self, uid: &Uid, now: u64) {
+    fn retry(&mut self, uid: &Uid, event: &'static str, now: u64) {
         let Some(waiting) = self.pods.get(uid) else { return };
         let until = waiting.since + self.delay(uid);
         let state = if until > now { QueueState::Backoff { until } } else { QueueState::Active };
-        self.move_to(uid, state, now);
+        self.move_to(uid, state, event, now);
     }
 
     fn delay(&self, uid: &Uid) -> u64 {
@@ -239,12 +295,17 @@ impl Queue {
         (self.first_backoff << (attempts - 1)).min(self.max_backoff)
     }
 
-    fn move_to(&mut self, uid: &Uid, state: QueueState, now: u64) {
+    /// Moves a Pod because of an event, which metrics name.
+    fn move_to(&mut self, uid: &Uid, state: QueueState, event: &'static str, now: u64) {
         self.withdraw(uid);
         let Some(waiting) = self.pods.get_mut(uid) else { return };
         waiting.state = state;
+        if let Some(queue) = state.name() {
+            self.observer.queued(queue, event);
+        }
         match state {
             QueueState::Active => {
+                waiting.entered.get_or_insert(now);
                 waiting.order = self.next_order;
                 self.next_order += 1;
                 self.active.insert((Reverse(waiting.pod.priority), waiting.order, uid.clone()));

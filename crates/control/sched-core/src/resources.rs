@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use api_meta::Quantity;
 
-use crate::{sym::Sym, view::PodSpecView};
+use crate::{
+    sym::Sym,
+    view::{ContainerView, PodSpecView},
+};
 
 /// The processor and memory that a container without a request counts with in scores, so that such Pods are spread too.
 const DEFAULT_CPU: i64 = 100;
@@ -65,6 +68,17 @@ impl Resources {
         }
     }
 
+    /// Replaces processor and memory by those of the Pod as a whole, as far as it has them.
+    fn replace(&mut self, whole: &BTreeMap<Box<str>, Quantity>) {
+        let amounts = Self::from_map(whole);
+        if whole.contains_key("cpu") {
+            self.cpu = amounts.cpu;
+        }
+        if whole.contains_key("memory") {
+            self.memory = amounts.memory;
+        }
+    }
+
     fn entry(&mut self, name: Sym) -> &mut i64 {
         let at = match self.extended.binary_search_by_key(&name, |e| e.0) {
             Ok(at) => at,
@@ -94,10 +108,39 @@ pub(crate) fn pod_requests(spec: &PodSpecView) -> (Resources, [i64; 2]) {
     (actual, [scored.cpu, scored.memory])
 }
 
+/// Returns a Pod's limits, by the rules of requests. The overhead raises a limit, and makes none where there is none.
+pub(crate) fn pod_limits(spec: &PodSpecView) -> Resources {
+    let none = BTreeMap::new();
+    let of = |c: &ContainerView| {
+        Resources::from_map(c.resources.as_ref().map_or(&none, |requirements| &requirements.limits))
+    };
+    let mut limits = summed(spec, of);
+    if let Some(pod) = &spec.resources {
+        limits.replace(&pod.limits);
+    }
+    let overhead = Resources::from_map(&spec.overhead);
+    for (limit, more) in [
+        (&mut limits.cpu, overhead.cpu),
+        (&mut limits.memory, overhead.memory),
+        (&mut limits.ephemeral, overhead.ephemeral),
+    ] {
+        *limit = if *limit == 0 { 0 } else { limit.saturating_add(more) };
+    }
+    limits
+}
+
 fn total(spec: &PodSpecView, of: impl Fn(&BTreeMap<Box<str>, Quantity>) -> Resources) -> Resources {
     let none = BTreeMap::new();
-    let requests =
-        |c: &crate::view::ContainerView| of(c.resources.as_ref().map_or(&none, |r| &r.requests));
+    let mut running = summed(spec, |c| of(c.resources.as_ref().map_or(&none, |r| &r.requests)));
+    if let Some(pod) = &spec.resources {
+        running.replace(&pod.requests);
+    }
+    running.add(&Resources::from_map(&spec.overhead), 1);
+    running
+}
+
+/// Returns the largest amounts that the containers need at the same time.
+fn summed(spec: &PodSpecView, requests: impl Fn(&ContainerView) -> Resources) -> Resources {
     let mut running = Resources::default();
     let mut peak = Resources::default();
     for init in &spec.init_containers {
@@ -115,16 +158,6 @@ fn total(spec: &PodSpecView, of: impl Fn(&BTreeMap<Box<str>, Quantity>) -> Resou
         running.add(&requests(container), 1);
     }
     running.max(&peak);
-    if let Some(pod) = &spec.resources {
-        let whole = Resources::from_map(&pod.requests);
-        if pod.requests.contains_key("cpu") {
-            running.cpu = whole.cpu;
-        }
-        if pod.requests.contains_key("memory") {
-            running.memory = whole.memory;
-        }
-    }
-    running.add(&Resources::from_map(&spec.overhead), 1);
     running
 }
 
@@ -146,5 +179,16 @@ mod tests {
         let (actual, scored) = pod_requests(&spec);
         assert_eq!((actual.cpu, actual.memory), (1110, 1 << 30));
         assert_eq!(scored[0], 1110);
+    }
+
+    #[test]
+    fn adds_overhead_to_existing_limits_only() {
+        let spec: PodSpecView = serde_json::from_value(serde_json::json!({
+            "overhead": {"cpu": "10m", "memory": "1Mi"},
+            "containers": [{"resources": {"limits": {"cpu": "200m"}}}, {}],
+        }))
+        .unwrap();
+        let limits = pod_limits(&spec);
+        assert_eq!((limits.cpu, limits.memory), (210, 0));
     }
 }

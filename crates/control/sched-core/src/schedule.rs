@@ -6,6 +6,7 @@ use crate::{
     cluster::Cluster,
     explain::Reasons,
     index::NodeIx,
+    observe::{Observer, Stage, StageResult, Unobserved},
     plugin::{Cx, Filter, Plan, Verdict},
     plugins::registry,
     pod::Pod,
@@ -69,6 +70,8 @@ pub(crate) struct Diagnosis {
     pub(crate) reasons: Reasons,
     /// A reason that concerns the Pod itself and no node.
     pub(crate) whole_pod: Option<String>,
+    /// `true` if a plugin failed.
+    pub(crate) is_error: bool,
     /// The nodes on which preemption might help.
     pub(crate) candidates: Vec<NodeIx>,
     /// The plugins that rejected the Pod, as a bit set by position in the registry.
@@ -105,7 +108,6 @@ pub(crate) struct Placement {
 pub(crate) type NominatedPods = HashMap<NodeIx, Vec<Arc<Pod>>>;
 
 /// State that one attempt leaves for the next: the start index, the random state and buffers.
-#[derive(Default)]
 pub(crate) struct Turn {
     start: usize,
     random: u64,
@@ -113,12 +115,21 @@ pub(crate) struct Turn {
     feasible: Vec<NodeIx>,
     totals: Vec<i64>,
     scores: Vec<i64>,
+    pub(crate) observer: Arc<dyn Observer>,
 }
 
 impl Turn {
     /// Creates empty buffers. The same seed breaks ties in the same way.
     pub(crate) fn new(seed: u64) -> Self {
-        Self { random: seed | 1, ..Self::default() }
+        Self {
+            start: 0,
+            random: seed | 1,
+            rejections: HashMap::new(),
+            feasible: Vec::new(),
+            totals: Vec::new(),
+            scores: Vec::new(),
+            observer: Arc::new(Unobserved),
+        }
     }
 
     /// A fast generator: the choice between equal nodes needs no cryptographic randomness.
@@ -165,7 +176,9 @@ pub(crate) fn schedule(
         Err(diagnosis)
     } else {
         let cx = Cx { cluster, pod, prepared: &prepared };
+        turn.observer.begin();
         let node = best(cx, &feasible, turn);
+        turn.observer.end(Stage::Score, StageResult::Success, &pod.scheduler_name);
         Ok(Placement { node, evaluated, feasible: feasible.len() })
     };
     turn.feasible = feasible;
@@ -181,12 +194,35 @@ fn find(
     feasible: &mut Vec<NodeIx>,
     diagnosis: &mut Diagnosis,
 ) -> usize {
+    turn.observer.begin();
     let filters = Filters::new(Cx { cluster, pod, prepared });
     if let Some((plugin, reason)) = &filters.rejected {
+        turn.observer.end(Stage::PreFilter, StageResult::Unschedulable, &pod.scheduler_name);
         diagnosis.plugins |= 1 << plugin;
         diagnosis.whole_pod = Some(reason.clone());
         return 0;
     }
+    turn.observer.end(Stage::PreFilter, StageResult::Success, &pod.scheduler_name);
+    turn.observer.begin();
+    let evaluated = check_all(cluster, prepared, &filters, turn, feasible, diagnosis);
+    let result = match (diagnosis.is_error, feasible.is_empty()) {
+        (true, _) => StageResult::Error,
+        (false, true) => StageResult::Unschedulable,
+        (false, false) => StageResult::Success,
+    };
+    turn.observer.end(Stage::Filter, result, &pod.scheduler_name);
+    evaluated
+}
+
+/// Checks nodes until there are enough that passed; returns the number of checked nodes.
+fn check_all(
+    cluster: &Cluster,
+    prepared: &PreparedPod,
+    filters: &Filters<'_>,
+    turn: &mut Turn,
+    feasible: &mut Vec<NodeIx>,
+    diagnosis: &mut Diagnosis,
+) -> usize {
     let mut evaluated = 0;
     turn.rejections.clear();
     let mut check = |node: NodeIx, diagnosis: &mut Diagnosis| {
@@ -232,6 +268,7 @@ fn find(
         feasible.clear();
         let name = registry()[*at].name();
         diagnosis.whole_pod = Some(format!("running {name:?} filter plugin: {why}"));
+        diagnosis.is_error = true;
         diagnosis.plugins |= 1 << at;
         diagnosis.candidates.clear();
         return evaluated;

@@ -9,8 +9,11 @@ use api_config::{
 };
 use api_meta::{ErrorList, FieldError, Path, aggregate};
 use client::LeaderElectionConfig;
+use serde_json::{Value, json};
+use telemetry::metrics::Metrics;
 
 use crate::{
+    metrics::ResourcePage,
     profile::Profile,
     profile_config::{self, percentage},
 };
@@ -34,6 +37,10 @@ pub struct Config {
     pub seed: u64,
     /// The kubeconfig in the file, unless a flag or the embedding process names another one.
     pub kubeconfig: Option<PathBuf>,
+    /// The registry of the scheduler's metrics. Each running scheduler needs its own.
+    pub metrics: Metrics,
+    /// The page of Pods' resources, which the scheduler fills.
+    pub resources: ResourcePage,
 }
 
 impl Default for Config {
@@ -47,6 +54,8 @@ impl Default for Config {
             parallel_writes: 64,
             seed: 1,
             kubeconfig: None,
+            metrics: Metrics::default(),
+            resources: ResourcePage::default(),
         }
     }
 }
@@ -99,6 +108,36 @@ pub struct Args {
     /// The port to serve metrics and health checks on
     #[arg(long, default_value_t = 10259)]
     pub secure_port: u16,
+}
+
+impl Config {
+    /// Returns the effective settings as `/configz` shows them, by the field names of KubeSchedulerConfiguration.
+    pub fn configz(&self) -> Value {
+        let seconds = |duration: Duration| format!("{}s", duration.as_secs_f64());
+        let profiles: Vec<Value> = self
+            .profiles
+            .iter()
+            .map(|profile| {
+                let Profile { core, .. } = profile;
+                json!({"SchedulerName": core.scheduler_name,
+                    "PercentageOfNodesToScore": core.percentage_of_nodes_to_score})
+            })
+            .collect();
+        json!({"componentconfig": {
+            "Parallelism": self.parallel_writes / 4,
+            "PodInitialBackoffSeconds": self.first_backoff.as_secs(),
+            "PodMaxBackoffSeconds": self.max_backoff.as_secs(),
+            "LeaderElection": {
+                "LeaderElect": self.leader_election,
+                "LeaseDuration": seconds(self.lease.lease_duration),
+                "RenewDeadline": seconds(self.lease.renew_deadline),
+                "RetryPeriod": seconds(self.lease.retry_period),
+                "ResourceNamespace": self.lease.namespace,
+                "ResourceName": self.lease.name,
+            },
+            "Profiles": profiles,
+        }})
+    }
 }
 
 /// Fields of the file that are accepted without effect, each with the reason why that is harmless.

@@ -13,6 +13,7 @@ mod claims;
 mod config;
 mod devices;
 mod feed;
+mod metrics;
 mod profile;
 mod profile_config;
 mod state;
@@ -20,12 +21,13 @@ mod work;
 
 use std::sync::Arc;
 
-use client::{Client, LeaderElection, LeaderElectionConfig};
+use client::{Client, ClientMetrics, LeaderElection, LeaderElectionConfig};
 use events::EventRecorder;
 use sched_core::Core;
 use tokio::sync::Semaphore;
 
 pub use config::{Args, Config, ConfigError};
+pub use metrics::ResourcePage;
 pub use profile::Profile;
 
 /// Runs the scheduler until shutdown. A lost lease is the error: another instance schedules now, and the process must
@@ -48,6 +50,11 @@ async fn run_deciding(
         seed: config.seed,
     };
     let shared = state::Shared::new(Core::new(core_config));
+    let measured = ClientMetrics::new(&config.metrics);
+    let metrics = metrics::SchedulerMetrics::new(&config.metrics);
+    metrics.follow(&shared, &config.metrics);
+    config.resources.set(&shared);
+    let client = client.measured(&measured);
     let name = config.profiles.first().map_or("default-scheduler", |p| &p.core.scheduler_name);
     let events = EventRecorder::start(client.clone(), name, &host, tasks);
     let feed = feed::Feed::start(&client, &shared, tasks);
@@ -63,6 +70,7 @@ async fn run_deciding(
         profiles: config.profiles.clone().into(),
         permits: Arc::new(Semaphore::new(config.parallel_writes)),
         tasks: tasks.clone(),
+        metrics,
     };
     if !config.leader_election {
         tasks.shutdown().unless_stopping(worker.run()).await;
@@ -70,7 +78,7 @@ async fn run_deciding(
     }
     let identity = format!("{host}_{:032x}", rt::random::<u128>());
     let lease = LeaderElectionConfig { identity, ..config.lease };
-    let leading = LeaderElection::new(client, lease).run(|| worker.run());
+    let leading = LeaderElection::new(client, lease).measured(&measured).run(|| worker.run());
     tasks.shutdown().unless_stopping(leading).await.unwrap_or(Ok(()))
 }
 

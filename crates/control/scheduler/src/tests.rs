@@ -8,6 +8,8 @@ use testkit::{FakeApi, PanicInjector};
 
 use super::*;
 
+mod metrics;
+
 const NODES: usize = 20;
 /// The number of Pods that fit on a node.
 const ROOM: usize = 20;

@@ -9,7 +9,11 @@ use sched_core::{Core, Decision, Failure, Pod};
 use serde_json::{Value, json};
 use tokio::{sync::Semaphore, time::Instant};
 
-use crate::{profile::Profile, state::Shared};
+use crate::{
+    metrics::{Attempt, AttemptResult, SchedulerMetrics},
+    profile::Profile,
+    state::Shared,
+};
 
 pub(crate) type Decide = dyn Fn(&mut Core, u64) -> Option<Decision> + Send + Sync;
 
@@ -25,6 +29,7 @@ pub(crate) struct Worker {
     /// Limits the number of concurrent writes.
     pub(crate) permits: Arc<Semaphore>,
     pub(crate) tasks: rt::Tasks,
+    pub(crate) metrics: SchedulerMetrics,
 }
 
 impl Worker {
@@ -32,6 +37,7 @@ impl Worker {
         let mut panics = rt::Backoff::new(Duration::from_millis(10), Duration::from_secs(10));
         loop {
             let Ok(permit) = self.permits.clone().acquire_owned().await else { return };
+            let started = Instant::now();
             let decide = || (self.decide)(&mut self.shared.core(), self.shared.now());
             let Ok(decision) = rt::catch_sync("scheduler", "a decision", decide) else {
                 drop(permit);
@@ -44,27 +50,29 @@ impl Worker {
                 self.wait().await;
                 continue;
             };
+            let scheduler = pod_of(&decision).scheduler_name.clone();
+            let attempt = Attempt { started, scheduler };
+            self.metrics.decided(&attempt);
             let worker = self.clone();
             // Binding claims may take minutes, so it must not hold a permit.
             let waits = matches!(&decision, Decision::Bind { claims, devices, .. }
                 if !claims.is_empty() || !devices.is_empty());
             let permit = (!waits).then_some(permit);
             self.tasks.spawn("scheduling write", async move {
-                worker.write(decision).await;
+                worker.write(decision, &attempt).await;
                 drop(permit);
             });
         }
     }
 
     /// Carries out a decision. A panic counts as a failed write until the informer shows the result.
-    async fn write(&self, decision: Decision) {
-        let pod = match &decision {
-            Decision::Bind { pod, .. } => pod.clone(),
-            Decision::Unschedulable(failure) => failure.pod.clone(),
-        };
-        if rt::catch("scheduler", &pod.id, self.carry_out(decision)).await.is_err() {
+    async fn write(&self, decision: Decision, attempt: &Attempt) {
+        let pod = pod_of(&decision).clone();
+        let result = rt::catch("scheduler", &pod.id, self.carry_out(decision)).await;
+        if result.is_err() {
             self.shared.update(|core, now| core.bind_failed(&pod.id, now));
         }
+        self.metrics.ended(attempt, result.unwrap_or(AttemptResult::Error));
     }
 
     async fn wait(&self) {
@@ -81,32 +89,54 @@ impl Worker {
         }
     }
 
-    async fn carry_out(&self, decision: Decision) {
-        match decision {
-            Decision::Bind { pod, node, evaluated, feasible, claims, devices } => {
-                tracing::debug!(pod = %pod.id, %node, evaluated, feasible, "binding");
-                if let Err(error) = self.bind_claims(&pod, &node, &claims).await {
-                    return self.report_prebind_failure(&pod, "VolumeBinding", &error);
-                }
-                if let Err(error) = self.bind_devices(&pod, &devices).await {
-                    self.release(&pod, &devices).await;
-                    return self.report_prebind_failure(&pod, "DynamicResources", &error);
-                }
-                if !self.bind(&pod, &node).await {
-                    self.release(&pod, &devices).await;
-                    self.shared.update(|core, now| core.bind_failed(&pod.id, now));
-                }
+    async fn carry_out(&self, decision: Decision) -> AttemptResult {
+        let (pod, node, claims, devices, tries) = match decision {
+            Decision::Unschedulable(failure) => {
+                let failed = failure.is_error;
+                self.report_failure(failure).await;
+                return if failed { AttemptResult::Error } else { AttemptResult::Unschedulable };
             }
-            Decision::Unschedulable(failure) => self.report_failure(failure).await,
+            Decision::Bind { pod, node, evaluated, feasible, claims, devices, tries } => {
+                tracing::debug!(pod = %pod.id, %node, evaluated, feasible, "binding");
+                (pod, node, claims, devices, tries)
+            }
+        };
+        let started = Instant::now();
+        let bound = self.bind_claims(&pod, &node, &claims).await;
+        if let Err(error) = bound {
+            self.metrics.observe("PreBind", started, false, &pod.scheduler_name);
+            return self.report_prebind_failure(&pod, "VolumeBinding", &error);
         }
+        let bound = self.bind_devices(&pod, &devices).await;
+        self.metrics.observe("PreBind", started, bound.is_ok(), &pod.scheduler_name);
+        if let Err(error) = bound {
+            self.release(&pod, &devices).await;
+            return self.report_prebind_failure(&pod, "DynamicResources", &error);
+        }
+        let started = Instant::now();
+        let bound = self.bind(&pod, &node).await;
+        self.metrics.observe("Bind", started, bound, &pod.scheduler_name);
+        if !bound {
+            self.release(&pod, &devices).await;
+            self.shared.update(|core, now| core.bind_failed(&pod.id, now));
+            return AttemptResult::Error;
+        }
+        self.metrics.bound(tries, self.shared.now());
+        AttemptResult::Scheduled
     }
 
     /// Reports a failed PreBind step of a Pod.
-    fn report_prebind_failure(&self, pod: &Pod, plugin: &str, error: &dyn std::error::Error) {
+    fn report_prebind_failure(
+        &self,
+        pod: &Pod,
+        plugin: &str,
+        error: &dyn std::error::Error,
+    ) -> AttemptResult {
         tracing::warn!(pod = %pod.id, plugin, %error, "PreBind failed; the Pod is retried");
         let message = format!("running PreBind plugin {plugin:?}: {error}");
         self.events.warning(object(pod), "FailedScheduling", message);
         self.shared.update(|core, now| core.bind_failed(&pod.id, now));
+        AttemptResult::Error
     }
 
     /// Binds the Pod and reports whether the API accepted the binding.
@@ -148,7 +178,7 @@ impl Worker {
     }
 
     async fn report_failure(&self, failure: Failure) {
-        let Failure { pod, message, nominated, deallocate } = failure;
+        let Failure { pod, message, nominated, deallocate, .. } = failure;
         tracing::debug!(pod = %pod.id, message, "no node");
         self.events.warning(object(&pod), "FailedScheduling", message.clone());
         let mut status = json!({});
@@ -166,6 +196,7 @@ impl Worker {
             );
         }
         if let Some((node, victims)) = &nominated {
+            self.metrics.preempted(victims.len());
             for victim in victims {
                 self.evict(&pod, node, victim).await;
             }
@@ -224,6 +255,13 @@ impl Worker {
             Err(error) if error.is_not_found() || error.is_conflict() => {}
             Err(error) => tracing::warn!(pod = %id, %error, "could not delete the preempted Pod"),
         }
+    }
+}
+
+fn pod_of(decision: &Decision) -> &Arc<Pod> {
+    match decision {
+        Decision::Bind { pod, .. } => pod,
+        Decision::Unschedulable(failure) => &failure.pod,
     }
 }
 

@@ -77,6 +77,20 @@ enum NodePortSource {
 }
 
 impl Settings {
+    /// Returns the effective settings as `/configz` shows them, by the field names of KubeProxyConfiguration.
+    pub(crate) fn configz(&self) -> serde_json::Value {
+        let seconds = |duration: Duration| format!("{}s", duration.as_secs_f64());
+        serde_json::json!({"kubeproxy.config.k8s.io": {
+            "HostnameOverride": self.node,
+            "Mode": self.mode.name(),
+            "HealthzBindAddress": self.healthz,
+            "MetricsBindAddress": self.metrics,
+            "MinSyncPeriod": seconds(self.min_sync_period),
+            "SyncPeriod": seconds(self.sync_period),
+            "MasqueradeAll": self.masquerade_all,
+        }})
+    }
+
     /// Validates the configuration; returns it with warnings. `machine` is the default for the node's name.
     pub fn new(
         config: &KubeProxyConfiguration,

@@ -8,6 +8,8 @@ use std::{
 };
 
 use api_meta::Timestamp;
+use client::{Client, ClientMetrics};
+use diagnostics::{ComponentInfo, KUBERNETES_VERSION, Slis};
 use tokio::time::Instant;
 
 use futures_util::{FutureExt, future::BoxFuture};
@@ -82,6 +84,9 @@ pub(crate) struct Health {
     patience: Duration,
     mode: Mode,
     tasks: rt::Tasks,
+    slis: Slis,
+    info: ComponentInfo,
+    configuration: serde_json::Value,
 }
 
 #[derive(Default)]
@@ -102,6 +107,10 @@ struct ProxyMetrics {
     flows_deleted: IntCounter,
 }
 
+/// The paths of the proxy, for `/statusz`.
+const PATHS: &[&str] =
+    &["/configz", "/flagz", "/healthz", "/metrics", "/metrics/slis", "/proxyMode", "/statusz"];
+
 /// Upstream's buckets of `sync_proxy_rules_duration_seconds`: powers of two from a millisecond.
 const SYNC_BUCKETS: [f64; 15] = [
     0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096,
@@ -110,7 +119,7 @@ const SYNC_BUCKETS: [f64; 15] = [
 
 impl ProxyMetrics {
     fn new() -> Self {
-        let registry = Metrics::default();
+        let registry = Metrics::of_component(KUBERNETES_VERSION);
         let name = |what: &str| format!("kubeproxy_sync_proxy_rules_{what}");
         Self {
             updated_at: registry
@@ -147,7 +156,20 @@ impl Health {
             patience: sync_period * 2,
             mode,
             tasks,
+            slis: Slis::default(),
+            info: ComponentInfo { name: "kube-proxy", started: rt::now().into(), paths: PATHS },
+            configuration: serde_json::Value::Null,
         }
+    }
+
+    /// Sets the effective configuration, for `/configz`.
+    pub(crate) fn configured(self, configuration: serde_json::Value) -> Self {
+        Self { configuration, ..self }
+    }
+
+    /// Counts the requests of a client in the proxy's metrics.
+    pub(crate) fn measured(&self, client: Client) -> Client {
+        client.measured(&ClientMetrics::new(&self.metrics.registry))
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -199,6 +221,7 @@ impl Health {
             "/livez" => self.is_alive(),
             _ => return not_found(),
         };
+        self.slis.record(path.trim_start_matches('/'), "proxy", good);
         let updated = self.state().updated_at.unwrap_or(SystemTime::UNIX_EPOCH);
         let mut body = json!({
             "lastUpdated": Timestamp::from(updated).exact(),
@@ -214,11 +237,20 @@ impl Health {
     }
 
     pub(crate) fn metrics(&self, path: &str) -> HealthResponse {
+        let page = |text: String| HealthResponse {
+            content_type: metrics::CONTENT_TYPE,
+            ..HealthResponse::text(StatusCode::OK, &text)
+        };
         match path {
-            "/metrics" => HealthResponse {
-                content_type: metrics::CONTENT_TYPE,
-                ..HealthResponse::text(StatusCode::OK, &self.metrics.registry.text())
-            },
+            "/metrics" => page(self.metrics.registry.text()),
+            "/metrics/slis" => page(self.slis.text()),
+            "/configz" => HealthResponse::json(true, &self.configuration),
+            "/flagz" => {
+                HealthResponse::text(StatusCode::OK, &self.info.flag_page(diagnostics::flags()))
+            }
+            "/statusz" => {
+                HealthResponse::text(StatusCode::OK, &self.info.status_page(rt::now().into()))
+            }
             "/healthz" => HealthResponse::text(StatusCode::OK, "ok"),
             "/proxyMode" => HealthResponse::text(StatusCode::OK, self.mode.name()),
             _ => not_found(),
@@ -301,6 +333,8 @@ impl Check {
 
 #[cfg(test)]
 mod tests {
+    use testkit::metrics::{OF_COMPONENTS, assert_published};
+
     use super::*;
 
     #[test]
@@ -325,6 +359,26 @@ mod tests {
             (503, 200)
         );
         assert!(health.metrics("/metrics").body.contains("nftables_sync_failures_total 1\n"));
+    }
+
+    #[test]
+    fn serves_published_metrics_and_pages() {
+        let tasks = rt::Tasks::new(rt::Shutdown::new());
+        let configuration = json!({"kubeproxy.config.k8s.io": {"Mode": "nftables"}});
+        let health = Health::new(Duration::ZERO, Mode::Nftables, tasks).configured(configuration);
+        assert_published(&health.metrics("/metrics").body, OF_COMPONENTS);
+        health.healthz("/livez");
+        let slis = health.metrics("/metrics/slis").body;
+        assert!(
+            slis.contains("kubernetes_healthcheck{name=\"proxy\",type=\"livez\"} 0\n"),
+            "{slis}"
+        );
+        let pages = ["/flagz", "/statusz"].map(|path| health.metrics(path).body);
+        assert!(pages[0].starts_with("\nkube-proxy flagz\nWarning: "), "{}", pages[0]);
+        assert!(pages[1].contains("\nEmulation version: 1.36\n"), "{}", pages[1]);
+        let configuration = health.metrics("/configz").body;
+        assert_eq!(configuration, "{\"kubeproxy.config.k8s.io\":{\"Mode\":\"nftables\"}}");
+        assert_eq!(health.metrics("/flagz/../metrics").status, 404);
     }
 
     #[tokio::test(start_paused = true)]

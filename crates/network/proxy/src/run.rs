@@ -57,7 +57,9 @@ pub async fn run(
         );
         settings.mode = Mode::Nftables;
     }
-    let health = Arc::new(Health::new(settings.sync_period, settings.mode, tasks.clone()));
+    let health = Health::new(settings.sync_period, settings.mode, tasks.clone());
+    let health = Arc::new(health.configured(settings.configz()));
+    let client = health.measured(client);
     let failed =
         |address, purpose, flag| move |source| RunError::Listen { address, purpose, flag, source };
     let shared = health.clone();

@@ -10,6 +10,7 @@ mod fuzzed;
 mod idle;
 mod info;
 mod logs;
+mod pages;
 mod protocol;
 mod query;
 mod response;

@@ -14,6 +14,7 @@ use crate::{
     checkpoint,
     error::ServerError,
     info, logs,
+    pages::Pages,
     query::Query,
     response::text,
     stats,
@@ -29,7 +30,8 @@ pub async fn start(backend: Backend) -> Result<(), ServerError> {
     let listener = listen((settings.address, settings.port).into()).await?;
     let issued = backend.issued_certificate.as_deref();
     let tls = tls::identity(&settings, issued, backend.clock.now())?;
-    let server = Server { auth: Auth::new(&backend)?, backend: backend.clone() };
+    let server =
+        Server { auth: Auth::new(&backend)?, backend: backend.clone(), pages: Pages::new() };
     let serving =
         serve::serve(listener, Some(tls), Limits::default(), Arc::new(server), tasks.clone());
     tasks.essential("kubelet server", serving);
@@ -56,6 +58,7 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, ServerError> {
 struct Server {
     backend: Arc<Backend>,
     auth: Auth,
+    pages: Pages,
 }
 
 /// The handler of the local health port, without authentication.
@@ -97,10 +100,16 @@ impl Handler for Server {
     fn handle(&self, request: Request<Body>) -> BoxFuture<'_, Response<Body>> {
         Box::pin(async move {
             let (parts, body) = request.into_parts();
-            match self.auth.check(&parts).await {
-                Ok(()) => route(&self.backend, Request::from_parts(parts, body)).await,
-                Err(refused) => *refused,
+            if let Err(refused) = self.auth.check(&parts).await {
+                return *refused;
             }
+            if let Some(page) = self.pages.answer(&parts) {
+                return page;
+            }
+            let path = parts.uri.path().to_owned();
+            let response = route(&self.backend, Request::from_parts(parts, body)).await;
+            self.pages.record(&path, response.status());
+            response
         })
     }
 }

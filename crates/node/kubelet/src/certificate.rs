@@ -2,7 +2,10 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, SystemTime},
 };
 
@@ -22,6 +25,16 @@ const APPROVAL_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 const REFUSAL_DELAYS: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(32));
 /// The longest sleep between two checks of the expiry, so that a change of the system clock is noticed.
 const REVIEW: Duration = Duration::from_secs(3600);
+
+/// The numbers of failed renewals in this process.
+pub(crate) struct RenewErrors {
+    pub(crate) client: AtomicU64,
+    pub(crate) serving: AtomicU64,
+}
+
+/// The failed renewals, for metrics. The client certificate is renewed outside of [`crate::run`].
+pub(crate) static RENEW_ERRORS: RenewErrors =
+    RenewErrors { client: AtomicU64::new(0), serving: AtomicU64::new(0) };
 
 /// A certificate of the node: signer, usage, subject names and file names.
 #[derive(Clone, Debug)]
@@ -88,6 +101,9 @@ impl Certificate {
                     tokio::time::sleep(RETRY_DELAY).await;
                 }
                 Err(error) => {
+                    let RenewErrors { client, serving } = &RENEW_ERRORS;
+                    let errors = if self.names.is_empty() { client } else { serving };
+                    errors.fetch_add(1, Ordering::Relaxed);
                     tracing::warn!(node, usage, %error, "renew the node's certificate; trying again");
                     tokio::time::sleep(failures.next(rt::random())).await;
                 }

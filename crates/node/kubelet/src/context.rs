@@ -10,7 +10,10 @@ use kubelet_volumes::Volumes;
 use pod_core::Timestamp;
 use tokio::sync::{Semaphore, watch};
 
-use crate::{credentials::Providers, mirrors::Mirrors, pressures::Pressures, pulls::PullRecords};
+use crate::{
+    credentials::Providers, metrics::KubeletMetrics, mirrors::Mirrors, pressures::Pressures,
+    pulls::PullRecords,
+};
 
 /// The settings, clients and managers of one kubelet.
 pub(crate) struct Context {
@@ -43,6 +46,7 @@ pub(crate) struct Context {
     pub(crate) clock: Arc<dyn rt::Clock>,
     pub(crate) pressures: Pressures,
     pub(crate) stats: Arc<Stats>,
+    pub(crate) metrics: KubeletMetrics,
     pub(crate) tasks: rt::Tasks,
 }
 

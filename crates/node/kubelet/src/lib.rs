@@ -23,6 +23,7 @@ mod housekeeping;
 mod kernel;
 mod log_links;
 mod machine;
+mod metrics;
 mod mirrors;
 mod node;
 mod pleg;

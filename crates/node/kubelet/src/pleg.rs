@@ -23,8 +23,12 @@ pub(crate) async fn run(
 ) {
     let mut before: BTreeMap<String, RuntimePod> = BTreeMap::new();
     let mut events = ctx.cri.container_events().await.ok();
+    let mut last: Option<Instant> = None;
     loop {
-        match ctx.cri.list_pods().await {
+        let began = Instant::now();
+        let listed = ctx.cri.list_pods().await;
+        ctx.metrics.relisted(began, last.replace(began));
+        match listed {
             Ok(now) => {
                 listing_error.send_replace(None);
                 for (uid, pod) in &now {

@@ -22,6 +22,7 @@ use crate::{
     credentials::Providers,
     error::Error,
     eviction, housekeeping, kernel, machine,
+    metrics::{CertificateFiles, KubeletMetrics, follow_certificates},
     node::{self, Heartbeats},
     pleg,
     pods::Pods,
@@ -125,6 +126,18 @@ pub async fn run(
     Ok(())
 }
 
+/// Returns the files of the kubelet's certificates, which need not exist.
+fn certificate_files(settings: &Settings) -> CertificateFiles {
+    let (node, dir) = (settings.node_name.clone(), &settings.cert_dir);
+    let configured = settings.server.certificate.as_ref().map(|(certificate, _)| certificate);
+    CertificateFiles {
+        client: Certificate::client(node.clone()).current(dir),
+        serving: configured
+            .cloned()
+            .unwrap_or_else(|| Certificate::serving(node, &settings.node_ips).current(dir)),
+    }
+}
+
 /// Prepares the machine and creates the kubelet's managers. Returns `None` if shutdown begins before the runtime
 /// answers.
 async fn context(
@@ -142,7 +155,10 @@ async fn context(
         .map_err(|source| Error::Root { path: settings.root.clone(), source })?;
     let machine = Machine::read();
     let clock: Arc<dyn rt::Clock> = Arc::new(rt::SystemClock);
-    let metrics = Metrics::default();
+    let metrics = Metrics::of_component(diagnostics::KUBERNETES_VERSION);
+    let client = client.map(|client| client.measured(&client::ClientMetrics::new(&metrics)));
+    let kubelet_metrics = KubeletMetrics::new(&metrics);
+    follow_certificates(&metrics, certificate_files(&settings));
     let devices = Arc::new(Devices::new(&settings.root, clock.clone(), tasks));
     let topology = Topology::read_if_needed(Path::new("/sys"), machine.memory, &settings.placement)
         .map_err(PlacementError::from)?;
@@ -196,6 +212,7 @@ async fn context(
         mirrors: Default::default(),
         pressures: Default::default(),
         stats: Arc::new(Stats::new(sources, metrics)),
+        metrics: kubelet_metrics,
         pull_records: PullRecords::new(&settings.root, settings.verification.clone()),
         client,
         clock,

@@ -118,6 +118,7 @@ impl Worker {
         loop {
             let before = self.pod.clone();
             let desired = self.desired.borrow_and_update().clone();
+            let (began, is_new) = (Instant::now(), self.observed.containers.is_empty());
             self.pod = desired.pod.clone();
             let visible = |pod: &Pod| {
                 let meta = &pod.metadata;
@@ -149,6 +150,7 @@ impl Worker {
                 self.prober.follow(&desired.pod, &self.observed);
                 Box::pin(self.advance(&desired)).await
             };
+            self.ctx.metrics.synced(if is_new { "create" } else { "sync" }, began.elapsed());
             match next {
                 Next::Done => return,
                 Next::Now => {}

@@ -150,9 +150,18 @@ pub enum UnknownPlugin {
 
 /// The enabled plugins, in the order in which they run.
 pub struct Chain {
-    plugins: Vec<Box<dyn Plugin>>,
+    plugins: Vec<NamedPlugin>,
     names: Vec<&'static str>,
 }
+
+struct NamedPlugin {
+    name: &'static str,
+    plugin: Box<dyn Plugin>,
+}
+
+/// Is called after each plugin with its position in [`Chain::plugin_names`], and `true` if it rejected the request. The
+/// chain has no clock: the caller measures the time.
+pub type PluginDone<'a> = dyn FnMut(usize, bool) + 'a;
 
 impl Chain {
     /// Builds the chain from the default plugins, plus `enable`, minus `disable`.
@@ -192,13 +201,16 @@ impl Chain {
         for plugin in PLUGINS.iter().filter(on) {
             names.push(plugin.name);
             match plugin.presence {
-                Presence::Here(make) => plugins.push(make()),
+                Presence::Here(make) => {
+                    plugins.push(NamedPlugin { name: plugin.name, plugin: make() });
+                }
                 Presence::Configured(make) => {
                     let made = make(configuration.get(plugin.name).unwrap_or(&Value::Null));
-                    plugins.push(made.map_err(|error| UnknownPlugin::Configuration {
+                    let made = made.map_err(|error| UnknownPlugin::Configuration {
                         name: plugin.name.into(),
                         source: error.into(),
-                    })?);
+                    })?;
+                    plugins.push(NamedPlugin { name: plugin.name, plugin: made });
                 }
                 Presence::Pipeline | Presence::Gated | Presence::Absent => {}
             }
@@ -216,22 +228,34 @@ impl Chain {
         &self.names
     }
 
+    /// Returns the names of the plugins that the chain itself runs, in their order.
+    pub fn plugin_names(&self) -> impl Iterator<Item = &'static str> {
+        self.plugins.iter().map(|plugin| plugin.name)
+    }
+
     /// Appends a plugin after the upstream ones.
     pub fn and(mut self, plugin: impl Plugin + 'static) -> Self {
-        self.plugins.push(Box::new(plugin));
+        self.plugins.push(NamedPlugin { name: "custom", plugin: Box::new(plugin) });
         self
     }
 
     /// Runs the first phase: each plugin may reject the request or change the object. Returns `true` if a plugin may
     /// have changed it.
-    pub fn mutate(&self, request: &Request<'_>, object: &mut Value) -> Result<bool, Status> {
+    pub fn mutate(
+        &self,
+        request: &Request<'_>,
+        object: &mut Value,
+        done: &mut PluginDone<'_>,
+    ) -> Result<bool, Status> {
         let mut changed = false;
-        for plugin in &self.plugins {
-            plugin.precheck(request, object)?;
-            if plugin.mutates(request) {
-                plugin.mutate(request, object)?;
+        for (at, NamedPlugin { plugin, .. }) in self.plugins.iter().enumerate() {
+            let mut result = plugin.precheck(request, object);
+            if result.is_ok() && plugin.mutates(request) {
+                result = plugin.mutate(request, object);
                 changed = true;
             }
+            done(at, result.is_err());
+            result?;
         }
         Ok(changed)
     }
@@ -242,15 +266,20 @@ impl Chain {
         request: &Request<'_>,
         object: &Value,
         outcome: &mut Outcome,
+        done: &mut PluginDone<'_>,
     ) -> Result<(), Status> {
-        self.plugins.iter().try_for_each(|plugin| plugin.validate(request, object, outcome))
+        self.plugins.iter().enumerate().try_for_each(|(at, NamedPlugin { plugin, .. })| {
+            let result = plugin.validate(request, object, outcome);
+            done(at, result.is_err());
+            result
+        })
     }
 
     /// Runs the last phase and returns the ResourceQuotas with the usage that the request adds. The caller writes their
     /// status, each at its resourceVersion, before the object. On a conflict the caller runs this phase again.
     pub fn charge(&self, request: &Request<'_>, object: &Value) -> Result<Vec<Value>, Status> {
         let mut quotas = Vec::new();
-        for plugin in &self.plugins {
+        for NamedPlugin { plugin, .. } in &self.plugins {
             quotas.extend(plugin.charge(request, object)?);
         }
         Ok(quotas)
@@ -274,7 +303,7 @@ mod tests {
         }
 
         fn mutate(&self, request: &Request<'_>, object: &mut Value) -> Result<(), Status> {
-            Chain::mutate(self, request, object).map(drop)
+            Chain::mutate(self, request, object, &mut |_, _| ()).map(drop)
         }
     }
 
@@ -288,7 +317,9 @@ mod tests {
             );
         let chain = Chain::new::<&str>(&[], &[]).unwrap();
         let changes = |request: Try<'_>, object: &Value| {
-            request.asked(object, |request, object| chain.mutate(request, &mut object.clone()))
+            request.asked(object, |request, object| {
+                chain.mutate(request, &mut object.clone(), &mut |_, _| ())
+            })
         };
         let object = pod(json!({"containers": [{"name": "c"}]}));
         let pods = || Try::create(&cluster, &GroupResource::PODS);

@@ -27,7 +27,7 @@ mod rounds;
 mod testing;
 pub mod webhook;
 
-pub use chain::{Chain, PLUGINS, PluginInfo, Presence, UnknownPlugin};
+pub use chain::{Chain, PLUGINS, PluginDone, PluginInfo, Presence, UnknownPlugin};
 pub use configuration::ConfigurationError;
 pub use expressions::ExpressionError;
 pub use request::{Operation, Outcome, Plugin, Request};

@@ -40,7 +40,8 @@ use std::{
 };
 
 use api_meta::UserInfo;
-use client::{Client, WorkQueue};
+use client::{Client, ClientMetrics, WorkQueue};
+use diagnostics::Slis;
 use pki::AltName;
 use store::Store;
 use telemetry::metrics::Metrics;
@@ -54,7 +55,7 @@ pub use config::{
     ProxyClient, ServingOptions, Throttle as AuditThrottle, TokenWebhookOptions,
     WebhookMode as AuditWebhookMode,
 };
-pub use documents::version::KUBERNETES_VERSION;
+pub use diagnostics::KUBERNETES_VERSION;
 pub use handlers::plugins::AdmissionError;
 pub use security::{SecurityError, check};
 pub use storage::{KEYSPACE, UpstreamForm, encrypted::encrypted};
@@ -85,11 +86,11 @@ use crate::{
     server::{
         checks::Readiness,
         compute::Compute,
+        flow_metrics::FlowMetrics,
         health::Instruments,
         in_process::{InProcessTransport, own_client, system},
-        metrics::{RequestMetrics, ServerMetrics},
+        metrics::{RequestMetrics, ServerMetrics, deprecated_apis, watch_lists},
         pipeline::Server,
-        slis::Slis,
     },
     watch_cache::{Snapshot, WatchCache, follower::retry_unreadable, following},
 };
@@ -154,7 +155,7 @@ pub async fn start_with(
     let plugins = Plugins::load(&config)?;
     let image_policy = plugins.image_policy(&chain)?;
     let webhook_users = plugins.webhook_users(&chain)?;
-    let metrics = Metrics::default();
+    let metrics = Metrics::of_component(KUBERNETES_VERSION);
     let auditor = Auditor::new(&config.audit, &metrics, tasks)?;
     let mut observers = Vec::new();
     let objects: Arc<Snapshot> = Arc::default();
@@ -197,8 +198,10 @@ pub async fn start_with(
             config,
             cache: cache.clone(),
             security,
+            steps: Steps::new(&metrics, &chain),
+            deprecated: deprecated_apis(&metrics),
+            watch_lists: watch_lists(&metrics),
             chain,
-            steps: Steps::new(&metrics),
             image_policy,
             policies,
             webhooks,
@@ -210,6 +213,7 @@ pub async fn start_with(
         let instruments = Instruments {
             auditor,
             requests: RequestMetrics::new(&metrics),
+            flow: FlowMetrics::new(&metrics),
             observed: ServerMetrics::new(&metrics, gate.clone()),
             metrics,
             readiness: Readiness::default(),
@@ -226,7 +230,11 @@ pub async fn start_with(
         }
     });
     let api = ApiServer { server: server.clone() };
-    let new_client = || api.client(system(), "kube-apiserver");
+    let measured = ClientMetrics::new(&server.instruments.metrics);
+    levels.measure(&measured, "priority_and_fairness_config_queue");
+    availabilities.measure(&measured, "AvailableConditionController");
+    trust.measure(&measured, "cluster_authentication_trust_controller");
+    let new_client = || api.client(system(), "kube-apiserver").measured(&measured);
     let pool = server.state.allocators.pool.clone();
     let repair = Arc::new(Repair { cache: cache.clone(), objects: objects.clone(), pool });
     let left_over = service_repair::first(&repair).await;

@@ -1,6 +1,7 @@
 //! The asynchronous part: queues the tasks of requests until `Flow` starts them.
 
 use std::{
+    any::Any,
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -67,9 +68,16 @@ pub struct Permit {
     held: Option<SeatState>,
     /// `true` if the seats are released at a deadline.
     has_deadline: bool,
+    /// A value that is dropped with the permit.
+    kept: Option<Box<dyn Any + Send + Sync>>,
 }
 
 impl Permit {
+    /// Keeps a value until the permit is dropped.
+    pub fn keep(&mut self, value: impl Any + Send + Sync) {
+        self.kept = Some(Box::new(value));
+    }
+
     /// Limits the time that the seats are held, for requests that a client can prolong: a client that never reads the
     /// initial events of a watch would otherwise hold the seat indefinitely.
     #[must_use]
@@ -184,7 +192,7 @@ impl Gate {
             }
         };
         drop(state);
-        (arrival, waiter, Permit { gate: self.clone(), held, has_deadline: false })
+        (arrival, waiter, Permit { gate: self.clone(), held, has_deadline: false, kept: None })
     }
 
     /// Moves unused seats to levels with demand, and releases seats whose time is over. To be called about every ten

@@ -10,6 +10,7 @@ pub mod device_plugin;
 pub mod dra_driver;
 mod fake_api;
 mod memory_disk;
+pub mod metrics;
 mod objects;
 mod panics;
 mod ports;

@@ -14,12 +14,9 @@ use api_config::{
 use client::Client;
 use encryption::Encryption;
 use store::{Store, embedded::Embedded};
+use telemetry::metrics::Metrics;
 
-use crate::{
-    diagnostics::{self, Diagnostics},
-    failure::Failure,
-    process::GRACE,
-};
+use crate::{failure::Failure, process::GRACE, serving_flags};
 
 fn client(kubeconfig: &Path, agent: &str) -> Result<Client, Failure> {
     Ok(Client::from_kubeconfig_file(kubeconfig, agent)?)
@@ -154,7 +151,7 @@ pub(crate) struct ControllerManager {
     #[command(flatten)]
     args: controllers::Args,
     #[command(flatten)]
-    diagnostics: diagnostics::Args,
+    diagnostics: serving_flags::Args,
 }
 
 pub(crate) async fn kube_controller_manager(
@@ -162,20 +159,27 @@ pub(crate) async fn kube_controller_manager(
     tasks: rt::Tasks,
 ) -> Result<(), Failure> {
     let args = &command.args;
-    let config = args.config()?;
+    let mut config = args.config()?;
+    let component = "kube-controller-manager";
+    config.metrics = Metrics::of_component(diagnostics::KUBERNETES_VERSION);
     log_features(&args.features)?;
     args.ignored.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     let agent = "kube-controller-manager/v1.36.2 (windlass)";
     let accounts =
         controllers::ServiceAccounts::from_kubeconfig(&Kubeconfig::load(&args.kubeconfig)?, agent)?;
-    let diagnostics = Diagnostics {
-        component: "kube-controller-manager",
+    let pages = diagnostics::Settings {
+        component,
         address: SocketAddr::new(args.bind_address, args.secure_port),
-        client_ca: args.client_ca_file.as_deref(),
+        identity: command.diagnostics.identity()?,
+        tls: command.diagnostics.policy()?,
+        client_ca: args.client_ca_file.clone(),
         authentication: optional_client(args.authentication_kubeconfig.as_deref(), agent)?,
         authorization: optional_client(args.authorization_kubeconfig.as_deref(), agent)?,
+        metrics: config.metrics.clone(),
+        page: None,
+        configuration: config.configz(),
     };
-    diagnostics::serve(diagnostics, &command.diagnostics, &tasks).await?;
+    diagnostics::serve(pages, &tasks).await?;
     Ok(controllers::run(config, move |name| accounts.client(name), &tasks).await?)
 }
 
@@ -188,7 +192,7 @@ pub(crate) struct Scheduler {
     #[arg(long)]
     client_ca_file: Option<PathBuf>,
     #[command(flatten)]
-    diagnostics: diagnostics::Args,
+    diagnostics: serving_flags::Args,
     #[command(flatten)]
     features: FeatureGateFlags,
     #[command(flatten)]
@@ -231,7 +235,9 @@ pub(crate) async fn kube_scheduler(command: &Scheduler, tasks: rt::Tasks) -> Res
     if let Some((flag, reason)) = command.refused.given().next() {
         return Err(format!("--{flag} is not supported: {reason}; start without it").into());
     }
-    let config = args.config()?;
+    let mut config = args.config()?;
+    let component = "kube-scheduler";
+    config.metrics = Metrics::of_component(diagnostics::KUBERNETES_VERSION);
     log_features(&command.features)?;
     command.ignored.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     let kubeconfig = config
@@ -240,14 +246,19 @@ pub(crate) async fn kube_scheduler(command: &Scheduler, tasks: rt::Tasks) -> Res
         .ok_or("--kubeconfig, or clientConnection.kubeconfig in --config, is required")?;
     let agent = "kube-scheduler/v1.36.2 (windlass)";
     let client = client(&kubeconfig, agent)?;
-    let diagnostics = Diagnostics {
-        component: "kube-scheduler",
+    let pages = diagnostics::Settings {
+        component,
         address: SocketAddr::new(args.bind_address, args.secure_port),
-        client_ca: command.client_ca_file.as_deref(),
+        identity: command.diagnostics.identity()?,
+        tls: command.diagnostics.policy()?,
+        client_ca: command.client_ca_file.clone(),
         authentication: optional_client(args.authentication_kubeconfig.as_deref(), agent)?,
         authorization: optional_client(args.authorization_kubeconfig.as_deref(), agent)?,
+        metrics: config.metrics.clone(),
+        page: Some(resource_page(&config)),
+        configuration: config.configz(),
     };
-    diagnostics::serve(diagnostics, &command.diagnostics, &tasks).await?;
+    diagnostics::serve(pages, &tasks).await?;
     Ok(scheduler::run(config, client, &tasks).await?)
 }
 
@@ -255,6 +266,11 @@ pub(crate) async fn kube_scheduler(command: &Scheduler, tasks: rt::Tasks) -> Res
 fn log_features(flags: &FeatureGateFlags) -> Result<(), Failure> {
     flags.gates()?.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     Ok(())
+}
+
+fn resource_page(config: &scheduler::Config) -> diagnostics::Page {
+    let resources = config.resources.clone();
+    diagnostics::Page { path: "/metrics/resources", text: Arc::new(move || resources.text()) }
 }
 
 fn optional_client(kubeconfig: Option<&Path>, agent: &str) -> Result<Option<Client>, Failure> {

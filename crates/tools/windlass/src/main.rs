@@ -10,7 +10,6 @@ mod butane;
 mod cli;
 mod cluster_args;
 mod components;
-mod diagnostics;
 mod empty_paths;
 mod failure;
 mod images;
@@ -20,6 +19,7 @@ mod machines;
 mod process;
 #[cfg(test)]
 mod reference;
+mod serving_flags;
 mod storage;
 mod timeline;
 
@@ -65,10 +65,34 @@ fn main() -> ExitCode {
     if let Err(error) = bootstrap::cmd::check(&command, &matches) {
         return fail(&error);
     }
+    note_flags(&command, &matches);
     match Cli::from_arg_matches_mut(&mut matches) {
         Ok(cli) => run(cli.command),
         Err(error) => error.exit(),
     }
+}
+
+/// The components that show their flags at `/flagz`.
+const COMPONENTS: [&str; 5] =
+    ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet"];
+
+/// Keeps the flags of a component and their values, with defaults, for `/flagz`.
+fn note_flags(command: &clap::Command, matches: &clap::ArgMatches) {
+    let Some((name, given)) = matches.subcommand().filter(|(name, _)| COMPONENTS.contains(name))
+    else {
+        return;
+    };
+    let of_component = command.find_subcommand(name).into_iter();
+    let arguments = of_component.flat_map(|component| component.get_arguments());
+    let mut flags: Vec<(String, String)> = arguments
+        .filter_map(|argument| {
+            let values = given.try_get_raw(argument.get_id().as_str()).ok().flatten()?;
+            let values: Vec<_> = values.map(|value| value.to_string_lossy()).collect();
+            Some((argument.get_long()?.to_owned(), values.join(",")))
+        })
+        .collect();
+    flags.sort();
+    diagnostics::set_flags(flags);
 }
 
 /// Ends a command silently when the reader of its output is gone, as in `windlass metal status | head -1`. Other

@@ -32,10 +32,13 @@ impl Zone {
     }
 }
 
-/// Returns region and zone of a node, the unit of failure.
+/// Returns region and zone of a node, the unit of failure, in upstream's form.
 pub(super) fn zone_of(node: &Node) -> String {
     let label = |key| node.metadata.labels.get(key).map_or("", String::as_str);
-    format!("{}:{}", label("topology.kubernetes.io/region"), label("topology.kubernetes.io/zone"))
+    match (label("topology.kubernetes.io/region"), label("topology.kubernetes.io/zone")) {
+        ("", "") => String::new(),
+        (region, zone) => format!("{region}:\0:{zone}"),
+    }
 }
 
 impl Zones {

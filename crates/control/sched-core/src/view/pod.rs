@@ -112,13 +112,16 @@ pub struct ContainerView {
     pub ports: Vec<PortView>,
 }
 
-/// The requests of a container. Limits are not read, because the API server derives requests from them.
+/// The requests and limits of a container or a Pod.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequirementsView {
     /// The requested amounts by resource name.
     #[serde(deserialize_with = "null_default")]
     pub requests: BTreeMap<Text, Quantity>,
+    /// The limits by resource name. Only metrics show them: the API server derives requests from them.
+    #[serde(deserialize_with = "null_default")]
+    pub limits: BTreeMap<Text, Quantity>,
 }
 
 /// A port of a container, which matters for scheduling if it has a `hostPort`.

@@ -142,7 +142,9 @@ impl Demo {
         let demo = Self::new();
         let channel = demo.write("channel", "spec:\n  images:\n  - {name: img, providerID: aws}\n");
         let cluster = AWS.replace("spec:\n", &format!("spec:\n  channel: {channel}\n"));
-        demo.place.kops(&["create", "-f", &demo.place.file(&cluster)]).unwrap();
+        demo.place
+            .kops(&["create", "-f", &demo.place.file(&cluster)])
+            .expect("the cluster is created");
         let one = |name: &str, memory: u32| {
             serde_json::json!({"InstanceType": name, "VCpuInfo": {"DefaultVCpus": 2}, "MemoryInfo": {"SizeInMiB": memory},
                 "ProcessorInfo": {"SupportedArchitectures": ["x86_64"]}, "SupportedUsageClasses": ["on-demand", "spot"]})

@@ -90,6 +90,7 @@ async fn reclaim(
         None => HARD_GRACE_PERIOD,
         Some(_) => ctx.settings.eviction.grace,
     };
+    ctx.metrics.evicted(signal.as_str());
     evict_pod(ctx, pods, first.pod, ending, grace)
 }
 
@@ -104,7 +105,9 @@ async fn limit_storage(ctx: &Context, pods: &Pods) -> Vec<Cleanup> {
     let evictable = limited.iter().filter(|pod| !pod_core::admit::is_critical(pod));
     let evict = |pod: &Arc<Pod>| {
         let used = storage.get(pod.metadata.uid.as_deref()?)?;
-        evict_pod(ctx, pods, pod, evict::over_storage_limit(pod, used)?, HARD_GRACE_PERIOD)
+        let ending = evict::over_storage_limit(pod, used)?;
+        ctx.metrics.evicted("ephemeralcontainerfs.limit");
+        evict_pod(ctx, pods, pod, ending, HARD_GRACE_PERIOD)
     };
     evictable.filter_map(evict).collect()
 }

@@ -280,8 +280,8 @@ impl Kind {
             random: &|_| 0,
         };
         let mut outcome = Outcome::default();
-        black_box(self.chain.mutate(&request, tree)).ok();
-        black_box(self.chain.validate(&request, tree, &mut outcome)).ok();
+        black_box(self.chain.mutate(&request, tree, &mut |_, _| ())).ok();
+        black_box(self.chain.validate(&request, tree, &mut outcome, &mut |_, _| ())).ok();
         black_box(self.chain.charge(&request, tree)).ok();
     }
 

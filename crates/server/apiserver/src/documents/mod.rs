@@ -1,8 +1,7 @@
-//! Documents about the server: discovery, OpenAPI, `/version` and `/statusz`. Health and metrics are in
+//! Documents about the server: discovery, OpenAPI and `/version`. Health and metrics are in
 //! [`crate::server`]. Start with [`discovery`] and [`openapi`].
 
 pub(crate) mod discovery;
 mod member_order;
 pub(crate) mod openapi;
-pub(crate) mod statusz;
 pub(crate) mod version;

@@ -10,6 +10,7 @@ use std::{
 use api_schema::openapi::{self, CustomKind};
 use bytes::Bytes;
 use data_encoding::HEXUPPER;
+use diagnostics::KUBERNETES_VERSION;
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde_json::{Value, json};
@@ -18,7 +19,6 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     aggregation::{ApiServices, fetch::merge},
-    documents::version::KUBERNETES_VERSION,
     registry::{Definition, ServedVersion},
     request::Query,
     response::{self, compress},
@@ -238,7 +238,7 @@ fn redirect(place: &str) -> Response<Body> {
 }
 
 /// Formats a time like `Sun, 06 Nov 1994 08:49:37 GMT`.
-pub(super) fn http_date(time: SystemTime) -> String {
+fn http_date(time: SystemTime) -> String {
     let seconds = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     let text = api_meta::Timestamp::from(time).to_seconds().to_string();
     let weekday =

@@ -1,12 +1,10 @@
 //! Serves `/version`.
 
+use diagnostics::KUBERNETES_VERSION;
 use serde_json::{Value, json};
 
-/// The version of Kubernetes that this server implements.
-pub const KUBERNETES_VERSION: &str = "v1.36.2";
-
 /// The value of `goVersion`, since the server is not written in Go.
-pub(crate) const GO_VERSION: &str = "none (windlass)";
+const GO_VERSION: &str = "none (windlass)";
 
 pub(crate) fn version() -> Value {
     json!({

@@ -71,16 +71,20 @@ async fn mutate_by_all(
     loop {
         let name = name_of(object);
         let request = attributes.request(state, &name);
-        changed |= state.chain.mutate(&request, object)?;
+        let mut laps = state.steps.laps(Step::Admit, attributes.operation);
+        changed |= state.chain.mutate(&request, object, &mut |at, no| laps.plugin(at, no))?;
         let call = attributes.call;
         if state.chain.is_on("MutatingAdmissionPolicy") {
             let policies = &state.policies;
-            let mutation = policies.mutate(&state.cache, call, &request, object, &mut rounds);
-            changed |= mutation.await?;
+            let mutation = policies.mutate(&state.cache, call, &request, object, &mut rounds).await;
+            laps.named("MutatingAdmissionPolicy", mutation.is_err());
+            changed |= mutation?;
         }
         if state.chain.is_on("MutatingAdmissionWebhook") {
-            let mutation = state.webhooks.mutate(call, &request, object, outcome, &mut rounds);
-            changed |= mutation.await?;
+            let webhooks = &state.webhooks;
+            let mutation = webhooks.mutate(call, &request, object, outcome, &mut rounds).await;
+            laps.named("MutatingAdmissionWebhook", mutation.is_err());
+            changed |= mutation?;
         }
         if rounds.is_over() {
             return Ok(changed);
@@ -140,19 +144,25 @@ async fn run_validating_plugins(
 ) -> Result<(), Box<Status>> {
     let name = name_of(object);
     let request = attributes.request(state, &name);
-    state.chain.validate(&request, object, outcome)?;
+    let mut laps = state.steps.laps(Step::Validate, attributes.operation);
+    state.chain.validate(&request, object, outcome, &mut |at, no| laps.plugin(at, no))?;
     if let Some(policy) = &state.image_policy {
-        policy.validate(attributes.call, &request, object, outcome).await?;
+        let judged = policy.validate(attributes.call, &request, object, outcome).await;
+        laps.named("ImagePolicyWebhook", judged.is_err());
+        judged?;
     }
     if state.chain.is_on("ValidatingAdmissionPolicy") {
         let (policies, call) = (&state.policies, attributes.call);
-        policies.validate(&state.cache, call, &request, object, outcome).await?;
+        let judged = policies.validate(&state.cache, call, &request, object, outcome).await;
+        laps.named("ValidatingAdmissionPolicy", judged.is_err());
+        judged?;
     }
-    if state.chain.is_on("ValidatingAdmissionWebhook") {
-        state.webhooks.validate(attributes.call, &request, object, outcome).await
-    } else {
-        Ok(())
+    if !state.chain.is_on("ValidatingAdmissionWebhook") {
+        return Ok(());
     }
+    let judged = state.webhooks.validate(attributes.call, &request, object, outcome).await;
+    laps.named("ValidatingAdmissionWebhook", judged.is_err());
+    judged
 }
 
 /// Charges quotas, with retries if other requests have used the same quota concurrently.

@@ -17,6 +17,13 @@ use super::{
     websocket,
 };
 
+/// Records the use of a deprecated kind or version that is served. No release is known that removes one.
+fn count_deprecated(state: &State, call: &Call) {
+    let path = &call.path;
+    let of = [path.group.as_str(), &path.version, &path.resource, &path.subresource, ""];
+    state.deprecated.with_label_values(&of).set(1.0);
+}
+
 pub(crate) async fn dispatch(state: &State, call: &Call) -> Answer {
     if !call.path.subresource.is_empty() {
         return Box::pin(subresource::dispatch(state, call)).await;
@@ -35,12 +42,14 @@ pub(crate) async fn dispatch(state: &State, call: &Call) -> Answer {
     if let Some(warning) = definition.strategy.deprecation {
         call.annotate("k8s.io/deprecated", "true");
         call.warn(warning);
+        count_deprecated(state, call);
     }
     if call.resource.cache.is_none() {
         return Box::pin(subresource::virtual_resource(state, call)).await;
     }
     if let Some(warning) = &served.warning {
         call.warn(warning.to_string());
+        count_deprecated(state, call);
     }
     match call.info.verb {
         "get" => get(state, call).await,

@@ -11,6 +11,7 @@ use http_body_util::BodyExt as _;
 use serde::{Deserialize, Serialize};
 use serve::Body;
 use store::{KeyRange, Revision};
+use telemetry::metrics::Histogram;
 use tokio::time::Instant;
 
 use super::{
@@ -242,6 +243,7 @@ async fn known(state: &State, version: Revision) -> Result<(), Box<Status>> {
 }
 
 pub(crate) async fn watch(state: &State, call: &Call) -> Result<Response<Body>, Box<Status>> {
+    let started = Instant::now();
     let query = &call.info.query;
     let timeout = count(query.get("timeoutSeconds"))?;
     let mut filter = Filter::parse(&call.info.query, &call.resource.definition)?;
@@ -301,6 +303,8 @@ pub(crate) async fn watch(state: &State, call: &Call) -> Result<Response<Body>, 
         ends: Instant::now() + timeout,
         next_bookmark: Instant::now() + BOOKMARK_EVERY,
         initial_end: initial_end.then_some(watcher.revision),
+        started,
+        list_seconds: initial_end.then(|| list_seconds(state, call)),
         sent_columns: false,
         failed: false,
         seat: seat.map(|seat| seat.for_at_most(state.config.request_timeout)),
@@ -314,6 +318,18 @@ pub(crate) async fn watch(state: &State, call: &Call) -> Result<Response<Body>, 
     let mut response = response::bytes(StatusCode::OK, content_type, Bytes::new());
     *response.body_mut() = body;
     Ok(response)
+}
+
+/// Returns the durations of streaming lists of the call's kind and scope.
+fn list_seconds(state: &State, call: &Call) -> Histogram {
+    let path = &call.path;
+    let scope = match (&*path.name, &*path.namespace) {
+        ("", "") => "cluster",
+        ("", _) => "namespace",
+        _ => "resource",
+    };
+    let of = [path.group.as_str(), &path.version, &path.resource, scope];
+    state.watch_lists.with_label_values(&of)
 }
 
 /// Returns the events that the cache must deliver to the watch: as few as can be decided in advance.

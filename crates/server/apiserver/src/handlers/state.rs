@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use telemetry::metrics::{GaugeVec, HistogramVec};
+
 use super::{image_policy::ImagePolicy, policies::Policies, steps::Steps, webhooks::Webhooks};
 use crate::{
     alloc::Allocators, config::Config, outbound::backends::Backends, outbound::kubelets::Kubelets,
@@ -15,6 +17,10 @@ pub(crate) struct State {
     pub(crate) security: Security,
     pub(crate) chain: admission::Chain,
     pub(crate) steps: Steps,
+    /// The deprecated APIs that clients have requested.
+    pub(crate) deprecated: GaugeVec,
+    /// The durations of streaming lists.
+    pub(crate) watch_lists: HistogramVec,
     /// ImagePolicyWebhook, if enabled.
     pub(crate) image_policy: Option<ImagePolicy>,
     pub(crate) policies: Arc<Policies>,

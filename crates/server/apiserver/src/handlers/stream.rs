@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use api_meta::Status;
 use bytes::Bytes;
 use store::Revision;
+use telemetry::metrics::Histogram;
 use tokio::time::Instant;
 
 use crate::{
@@ -34,6 +35,9 @@ pub(crate) struct Stream {
     pub(crate) next_bookmark: Instant,
     /// The revision of the bookmark that ends the initial events, while it is still to be sent.
     pub(crate) initial_end: Option<Revision>,
+    /// The time of the request, and the durations of streaming lists.
+    pub(crate) started: Instant,
+    pub(crate) list_seconds: Option<Histogram>,
     pub(crate) sent_columns: bool,
     /// `true` after an error was sent to the client, which ends the watch.
     pub(crate) failed: bool,
@@ -52,6 +56,9 @@ impl Stream {
                 }
             }
             if let Some(revision) = self.initial_end.take() {
+                if let Some(seconds) = self.list_seconds.take() {
+                    seconds.observe(self.started.elapsed().as_secs_f64());
+                }
                 return Some(response::bookmark(self.served(), self.accepted, revision, true));
             }
             self.seat = None;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use auth::authz::webhook::ConditionError;
 use sha2::{Digest as _, Sha256};
 use telemetry::metrics::{
-    GaugeVec, HistogramVec, IntCounterVec, Metrics, USUAL_BOUNDS, unix_seconds,
+    GaugeVec, Histogram, HistogramVec, IntCounterVec, Metrics, USUAL_BOUNDS, unix_seconds,
 };
 
 const CONDITIONS: &[f64] = &[0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25];
@@ -23,7 +23,27 @@ pub(crate) struct SecurityMetrics {
     conditions: HistogramVec,
     tokens: HistogramVec,
     keys_fetched: GaugeVec,
+    /// The remaining validity of the client certificates of requests.
+    expirations: Histogram,
 }
+
+/// The bounds of `apiserver_client_certificate_expiration_seconds`: half an hour to a year.
+const EXPIRATIONS: [f64; 14] = [
+    0.0,
+    1_800.0,
+    3_600.0,
+    7_200.0,
+    21_600.0,
+    43_200.0,
+    86_400.0,
+    172_800.0,
+    345_600.0,
+    604_800.0,
+    2_592_000.0,
+    7_776_000.0,
+    15_552_000.0,
+    31_104_000.0,
+];
 
 /// Metrics of the reloads of a configuration file.
 struct Reloads {
@@ -119,6 +139,11 @@ impl SecurityMetrics {
                 "When the keys of an issuer were fetched last, by what came of it.",
                 &["apiserver_id_hash", "jwt_issuer_hash", "result"],
             ),
+            expirations: metrics.histogram(
+                &name("client_certificate_expiration_seconds"),
+                "Distribution of the remaining lifetime on the certificate used to authenticate a request.",
+                &EXPIRATIONS,
+            ),
         }
     }
 
@@ -131,6 +156,11 @@ impl SecurityMetrics {
         let reloads = self.reloads(purpose);
         reloads.count.with_label_values(&[server, status]).inc();
         now(&reloads.last, &[server, status]);
+    }
+
+    /// Records a request with a client certificate that is valid for this time.
+    pub(super) fn record_certificate(&self, remaining: Duration) {
+        self.expirations.observe(remaining.as_secs_f64());
     }
 
     /// Records the configuration in use.

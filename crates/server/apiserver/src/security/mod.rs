@@ -69,6 +69,7 @@ pub(crate) struct Security {
     pub(crate) client_authorities: Vec<Vec<u8>>,
     /// Secrets by namespace and name whose legacy token was used.
     pub(crate) used_tokens: WorkQueue<(String, String)>,
+    metrics: Arc<SecurityMetrics>,
 }
 
 /// Validates the configurations of authentication and authorization, before the server waits for its store.
@@ -183,6 +184,7 @@ impl Security {
             objects,
             client_authorities,
             used_tokens,
+            metrics,
         })
     }
 
@@ -213,6 +215,9 @@ impl Security {
         };
         match found {
             Ok(found) => {
+                if let Some(end) = peer.not_after() {
+                    self.metrics.record_certificate(end.duration_since(now).unwrap_or_default());
+                }
                 if let Some(connection) = connection {
                     connection.raise_standing(standing(&found.user));
                 }

@@ -7,6 +7,7 @@ use std::{
 
 use api_meta::Timestamp;
 use bytes::Bytes;
+use diagnostics::Slis;
 use http::{Response, StatusCode};
 use serde_json::json;
 use serve::Body;
@@ -14,12 +15,12 @@ use telemetry::metrics::{self, Metrics};
 
 use super::{
     checks::{self, Check, PAGES, Readiness},
+    flow_metrics::FlowMetrics,
     metrics::{RequestMetrics, ServerMetrics},
-    slis::Slis,
 };
 use crate::{
     auditing::Auditor,
-    documents::{statusz, version},
+    documents::version,
     handlers::state::State,
     request::{Query, ResponseFormat},
     response,
@@ -33,6 +34,7 @@ pub(crate) struct Instruments {
     pub(crate) metrics: Metrics,
     pub(crate) requests: RequestMetrics,
     pub(crate) observed: ServerMetrics,
+    pub(crate) flow: FlowMetrics,
     pub(crate) readiness: Readiness,
     pub(crate) started: Timestamp,
     pub(crate) slis: Slis,
@@ -86,6 +88,7 @@ fn paths(state: &State, instruments: &Instruments) -> Vec<String> {
         "/api",
         "/api/v1",
         "/apis",
+        "/flagz",
         "/metrics",
         "/metrics/slis",
         "/openapi/v2",
@@ -96,8 +99,10 @@ fn paths(state: &State, instruments: &Instruments) -> Vec<String> {
     ]
     .map(str::to_owned)
     .to_vec();
-    if !state.config.features.is_enabled("ComponentStatusz") {
-        paths.retain(|path| path != statusz::PATH);
+    for (gate, page) in [("ComponentStatusz", "/statusz"), ("ComponentFlagz", "/flagz")] {
+        if !state.config.features.is_enabled(gate) {
+            paths.retain(|path| path != page);
+        }
     }
     for page in PAGES {
         paths.push(format!("/{page}"));

@@ -33,6 +33,35 @@ pub(crate) struct RequestMetrics {
     read_only: Gauge,
     /// Open watches and connections, by resource.
     lasting: GaugeVec,
+    /// The sizes of responses to reads.
+    sizes: HistogramVec,
+    /// Requests that the server rejected in self-defense.
+    terminations: IntCounterVec,
+}
+
+/// The bounds of `apiserver_response_sizes`.
+const SIZES: [f64; 7] = [1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
+
+/// Returns the durations of streaming lists.
+pub(crate) fn watch_lists(metrics: &Metrics) -> HistogramVec {
+    metrics.histograms(
+        "apiserver_watch_list_duration_seconds",
+        "Response latency distribution in seconds for watch list requests broken by group, version, resource and scope.",
+        &[
+            0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
+        ],
+        &["group", "version", "resource", "scope"],
+    )
+}
+
+/// Returns the gauge of deprecated APIs that were requested.
+pub(crate) fn deprecated_apis(metrics: &Metrics) -> GaugeVec {
+    metrics.gauges(
+        "apiserver_requested_deprecated_apis",
+        "Gauge of deprecated APIs that have been requested, broken out by API group, version, resource, subresource, and \
+         removed_release.",
+        &["group", "version", "resource", "subresource", "removed_release"],
+    )
 }
 
 impl RequestMetrics {
@@ -47,6 +76,10 @@ impl RequestMetrics {
             "scope",
             "component",
         ];
+        const OF_STREAMS: [&str; 7] =
+            ["verb", "group", "version", "resource", "subresource", "scope", "component"];
+        const OF_TERMINATIONS: [&str; 8] =
+            ["verb", "group", "version", "resource", "subresource", "scope", "component", "code"];
         let in_flight = metrics.gauges(
             "apiserver_current_inflight_requests",
             "Requests that are being answered.",
@@ -76,7 +109,19 @@ impl RequestMetrics {
             lasting: metrics.gauges(
                 "apiserver_longrunning_requests",
                 "Requests that stay open: watches, and what is followed or proxied.",
-                &["verb", "group", "version", "resource", "subresource", "scope", "component"],
+                &OF_STREAMS,
+            ),
+            sizes: metrics.histograms(
+                "apiserver_response_sizes",
+                "Response size distribution in bytes for each group, version, verb, resource, subresource, scope and \
+                 component.",
+                &SIZES,
+                &OF_STREAMS,
+            ),
+            terminations: metrics.counters(
+                "apiserver_request_terminations_total",
+                "Number of requests which apiserver terminated in self-defense.",
+                &OF_TERMINATIONS,
             ),
         }
     }
@@ -148,6 +193,11 @@ impl Labels {
         let Self { verb, dry_run, scope, .. } = self;
         [verb, dry_run, group, version, resource, subresource, scope, "apiserver"]
     }
+
+    fn without_dry_run(&self) -> [&str; 7] {
+        let [verb, _, group, version, resource, subresource, scope, component] = self.values();
+        [verb, group, version, resource, subresource, scope, component]
+    }
 }
 
 /// Returns the verb as in upstream's metrics: the HTTP method, split where one method serves several operations.
@@ -184,16 +234,28 @@ pub(crate) struct InFlight<'a> {
 impl InFlight<'_> {
     /// Counts a response in `apiserver_longrunning_requests` until it ends or its client disconnects.
     pub(crate) fn track_stream(&self, response: Response<Body>) -> Response<Body> {
-        let [verb, _, group, version, resource, subresource, scope, component] =
-            self.labels.values();
-        let of = [verb, group, version, resource, subresource, scope, component];
+        let of = self.labels.without_dry_run();
         let open = self.metrics.lasting.with_label_values(&of);
         open.inc();
         response.map(|body| BodyWithGuard::new(body, OpenRequest(open)).boxed_unsync())
     }
 
-    pub(crate) fn finish(self, code: StatusCode) {
+    /// Counts a request that the server rejects in self-defense.
+    pub(crate) fn terminated(&self, code: StatusCode) {
+        let [verb, group, version, resource, subresource, scope, component] =
+            self.labels.without_dry_run();
+        let of = [verb, group, version, resource, subresource, scope, component, code.as_str()];
+        self.metrics.terminations.with_label_values(&of).inc();
+    }
+
+    /// Counts the response. `size` is its length in bytes, if it is known.
+    pub(crate) fn finish(self, code: StatusCode, size: Option<u64>) {
         self.record(code);
+        // As upstream: only the responses to reads matter.
+        if let Some(size) = size.filter(|_| matches!(self.labels.verb, "GET" | "LIST")) {
+            let sizes = &self.metrics.sizes;
+            sizes.with_label_values(&self.labels.without_dry_run()).observe(size as f64);
+        }
     }
 
     fn record(&self, code: StatusCode) {
@@ -223,6 +285,8 @@ impl Drop for OpenRequest {
 pub(crate) struct ServerMetrics {
     gate: Arc<flow::Gate>,
     objects: GaugeVec,
+    /// Changes received from the store, by kind.
+    received: IntCounterVec,
     stored_bytes: GaugeVec,
     nominal_seats: GaugeVec,
     seats: GaugeVec,
@@ -237,6 +301,11 @@ impl ServerMetrics {
         Self {
             gate,
             objects: gauges("apiserver_storage_objects", "Stored objects by kind.", &["resource"]),
+            received: metrics.counters(
+                "apiserver_storage_events_received_total",
+                "Number of etcd events received split by kind.",
+                &["group", "resource"],
+            ),
             stored_bytes: gauges(
                 "apiserver_storage_size_bytes",
                 "The size of the store.",
@@ -276,6 +345,10 @@ impl ServerMetrics {
             let Some(cache) = &resource.cache else { continue };
             let name = resource.definition.group_resource().to_string();
             self.objects.with_label_values(&[name]).set(cache.len() as f64);
+            let of = [&*resource.definition.group, &*resource.definition.plural];
+            let received = self.received.with_label_values(&of);
+            // A kind that was deleted and created again starts at zero.
+            received.inc_by(cache.received.load(Ordering::Relaxed).saturating_sub(received.get()));
         }
         let bytes = state.cache.size.load(Ordering::Relaxed);
         self.stored_bytes.with_label_values(&["etcd-0"]).set(bytes as f64);

@@ -4,9 +4,9 @@
 pub(crate) mod checks;
 pub(crate) mod compute;
 mod edge;
+pub(crate) mod flow_metrics;
 pub(crate) mod health;
 pub(crate) mod in_process;
 mod meter;
 pub(crate) mod metrics;
 pub(crate) mod pipeline;
-pub(crate) mod slis;

@@ -18,12 +18,12 @@ use super::{
     compute::{self, Compute, refusal},
     edge,
     health::{self, Instruments},
-    metrics::Labels,
+    metrics::{InFlight, Labels},
 };
 use crate::{
     aggregation::{Aggregation, ApiServices, Remote},
     auditing::{self, RequestAudit},
-    documents::{discovery, openapi::Documents, statusz},
+    documents::{discovery, openapi::Documents},
     handlers::{
         call::{Call, WaitTime},
         state::State,
@@ -56,7 +56,7 @@ struct RequestContext<'a> {
     format: ResponseFormat,
     /// The aggregated server of the path.
     remote: Option<Remote>,
-    waited: &'a WaitTime,
+    in_flight: &'a InFlight<'a>,
 }
 
 /// An authorized caller of a request.
@@ -125,7 +125,7 @@ impl Server {
         // themselves.
         let own_forms = info.path.starts_with("/openapi/")
             || remote.is_some()
-            || info.path == statusz::PATH
+            || ["/statusz", "/flagz"].contains(&&*info.path)
             || discovery::is_aggregated(&info.path, request.headers());
         let negotiated = if own_forms {
             Ok(ResponseFormat::JSON)
@@ -140,8 +140,7 @@ impl Server {
         let mut response = match negotiated {
             Ok(format) => {
                 let mut record = Record::default();
-                let waited = &in_flight.waited;
-                let context = RequestContext { info: &info, format, remote, waited };
+                let context = RequestContext { info: &info, format, remote, in_flight: &in_flight };
                 let done = self.proceed(request, context, &record.0).await;
                 let response = done.unwrap_or_else(|status| refusal(&info, format, &status));
                 match record.0.take() {
@@ -162,7 +161,7 @@ impl Server {
         if lasts && response.status().is_success() {
             response = in_flight.track_stream(response);
         }
-        in_flight.finish(response.status());
+        in_flight.finish(response.status(), response.body().size_hint().exact());
         response
     }
 
@@ -172,7 +171,8 @@ impl Server {
         context: RequestContext<'_>,
         audited: &OnceLock<Arc<RequestAudit>>,
     ) -> Result<Response<Body>, Box<Status>> {
-        let RequestContext { info, format, remote, waited } = context;
+        let RequestContext { info, format, remote, in_flight } = context;
+        let waited = &in_flight.waited;
         let selectors = Selectors::of(info);
         let found = self.authenticate(&request, &info.path).await;
         let audited = self.audit(&selectors, &request, info, &found, audited);
@@ -207,7 +207,14 @@ impl Server {
             let seats = self.seats(info, request.body());
             let entered = self.gate.enter(&attributes, seats).await;
             waited.add(came.elapsed());
-            Some(entered.map_err(|rejected| Box::new(rejected.status()))?)
+            let flow = &self.instruments.flow;
+            let mut entered = entered.map_err(|rejected| {
+                flow.rejected(&rejected, came.elapsed());
+                in_flight.terminated(StatusCode::TOO_MANY_REQUESTS);
+                Box::new(rejected.status())
+            })?;
+            flow.admitted(&mut entered, came.elapsed());
+            Some(entered)
         };
         let (arrival, permit) = entered.map(|entered| (entered.arrival, entered.permit)).unzip();
         let done = match (remote, info.resource.clone()) {
@@ -394,8 +401,18 @@ impl Server {
             return Ok(self.aggregation.document(tasks, &remote, request, timeout).await);
         }
         let (known, headers) = (self.aggregation.snapshot(), request.headers());
-        if path == statusz::PATH && self.state.config.features.is_enabled("ComponentStatusz") {
-            return statusz::answer(headers, self.instruments.started, rt::now().into());
+        let is_enabled = |gate| self.state.config.features.is_enabled(gate);
+        let page = match path {
+            "/statusz" if is_enabled("ComponentStatusz") => {
+                Some(self.info().statusz(headers, rt::now().into()))
+            }
+            "/flagz" if is_enabled("ComponentFlagz") => {
+                Some(self.info().flagz(headers, diagnostics::flags()))
+            }
+            _ => None,
+        };
+        if let Some(page) = page {
+            return page.map_err(|error| Box::new(Status::not_acceptable(error.accepted())));
         }
         if path.starts_with("/openapi/") {
             return self.document(kinds, known, info, headers).await;
@@ -409,6 +426,14 @@ impl Server {
 }
 
 impl Server {
+    fn info(&self) -> diagnostics::ComponentInfo {
+        diagnostics::ComponentInfo {
+            name: "apiserver",
+            started: self.instruments.started,
+            paths: &["/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz", "/version"],
+        }
+    }
+
     /// Answers with an OpenAPI document. Building it for many kinds takes long, so it runs on a pool.
     async fn document(
         &self,

@@ -6,7 +6,10 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     ops::Bound,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use serde_json::Value;
@@ -37,6 +40,8 @@ pub(crate) struct Watcher {
 pub(crate) struct Cache {
     pub(crate) definition: Arc<Definition>,
     inner: Mutex<Inner>,
+    /// The number of changes received from the store.
+    pub(crate) received: AtomicU64,
 }
 
 /// A page of a list.
@@ -93,7 +98,7 @@ impl Cache {
             newest: revision,
             watchers: watchers::Watchers::default(),
         };
-        Self { definition, inner: Mutex::new(inner) }
+        Self { definition, inner: Mutex::new(inner), received: AtomicU64::new(0) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -165,6 +170,7 @@ impl Cache {
     /// Applies a change and delivers it to watchers. Returns the event, so that indexes (RBAC, the node graph) follow
     /// in the same order, and the projection of the new object.
     pub(crate) fn apply(&self, change: &Change) -> (Arc<Event>, Option<Value>) {
+        self.received.fetch_add(1, Ordering::Relaxed);
         let put = (change.kind == ChangeKind::Put).then(|| self.definition.read(&change.kv));
         let (object, read) = put.unzip();
         let mut inner = self.lock();

@@ -51,7 +51,7 @@ async fn allows_anonymous_public_endpoints() {
         message,
         "namespaces is forbidden: User \"system:anonymous\" cannot list resource \"namespaces\" in API group \"\" at the cluster scope"
     );
-    for path in ["/metrics", "/metrics/slis", "/statusz"] {
+    for path in ["/metrics", "/metrics/slis", "/statusz", "/flagz"] {
         let message = nobody.get(path).await.refused(403, "Forbidden");
         let words = format!("forbidden: User \"system:anonymous\" cannot get path \"{path}\"");
         assert_eq!(message, words);
@@ -64,7 +64,7 @@ async fn serves_statusz_as_page_or_kind() {
     assert_eq!((page.code, page.header("content-type")), (200, "text/plain; charset=utf-8"));
     let text = String::from_utf8(page.body.to_vec()).unwrap();
     assert!(
-        text.contains("\nPaths: /healthz /livez /metrics /readyz /statusz /version\n"),
+        text.contains("\nPaths: /flagz /healthz /livez /metrics /readyz /statusz /version\n"),
         "{text}"
     );
     let kind = |version| format!("application/json;v={version};g=config.k8s.io;as=Statusz");

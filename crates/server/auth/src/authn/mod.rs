@@ -95,6 +95,13 @@ pub struct PeerCertificate {
     proxy: Option<VerifiedCertificate>,
 }
 
+impl PeerCertificate {
+    /// Returns the end of the validity of the client's own certificate; `None` without a verified one.
+    pub fn not_after(&self) -> Option<SystemTime> {
+        self.client.as_ref()?.as_ref().ok().map(|certificate| certificate.not_after)
+    }
+}
+
 /// The credentials and context of a request.
 pub struct RequestCredentials<'a> {
     /// The connection's client certificate.

@@ -40,6 +40,7 @@ mod placement;
 mod policy;
 mod proxy_modes;
 mod rotate;
+mod scrape;
 mod status;
 mod storage;
 mod streams;

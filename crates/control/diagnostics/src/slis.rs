@@ -1,9 +1,9 @@
-//! Serves `/metrics/slis`: results of the health checks, with upstream's metric names.
+//! The page `/metrics/slis`: results of the health checks, with upstream's metric names.
 
 use telemetry::metrics::{GaugeVec, IntCounterVec, Metrics};
 
-/// The SLI metrics. They have their own page, so that it can be scraped often.
-pub(crate) struct Slis {
+/// The results of health checks. They have their own page, so that it can be scraped often.
+pub struct Slis {
     metrics: Metrics,
     last: GaugeVec,
     total: IntCounterVec,
@@ -15,12 +15,12 @@ impl Default for Slis {
         Self {
             last: metrics.gauges(
                 "kubernetes_healthcheck",
-                "The last result of each check: 1 if it passed.",
+                "This metric records the result of a single healthcheck.",
                 &["type", "name"],
             ),
             total: metrics.counters(
                 "kubernetes_healthchecks_total",
-                "The results of each check.",
+                "This metric records the results of all healthcheck.",
                 &["type", "name", "status"],
             ),
             metrics,
@@ -29,14 +29,15 @@ impl Default for Slis {
 }
 
 impl Slis {
-    /// Records the result of a check of `page`: `livez`, `readyz` or `healthz`.
-    pub(super) fn record(&self, page: &str, check: &str, passed: bool) {
+    /// Records the result of a check of `page`: `livez`, `readyz` or `healthz`. Names of checks come from a small set.
+    pub fn record(&self, page: &str, check: &str, passed: bool) {
         self.last.with_label_values(&[page, check]).set(f64::from(u8::from(passed)));
         let status = if passed { "success" } else { "error" };
         self.total.with_label_values(&[page, check, status]).inc();
     }
 
-    pub(super) fn text(&self) -> String {
+    /// Returns the page in the text format.
+    pub fn text(&self) -> String {
         self.metrics.text()
     }
 }

@@ -1,0 +1,90 @@
+//! `/flagz`, `/statusz` and `/metrics/slis`, which every component of Kubernetes has.
+
+use diagnostics::{ComponentInfo, NotAcceptable, Slis};
+use http::{Method, Response, StatusCode, request::Parts};
+use serve::Body;
+
+use crate::response::text;
+
+const PATHS: &[&str] = &[
+    "/configz",
+    "/flagz",
+    "/healthz",
+    "/metrics",
+    "/metrics/cadvisor",
+    "/metrics/probes",
+    "/metrics/resource",
+    "/metrics/slis",
+    "/statusz",
+];
+const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// The state of the pages.
+pub(crate) struct Pages {
+    info: ComponentInfo,
+    slis: Slis,
+}
+
+impl Pages {
+    pub(crate) fn new() -> Self {
+        let info = ComponentInfo { name: "kubelet", started: rt::now().into(), paths: PATHS };
+        Self { info, slis: Slis::default() }
+    }
+
+    /// Answers a request; `None` if the path is not one of these pages.
+    pub(crate) fn answer(&self, request: &Parts) -> Option<Response<Body>> {
+        if request.method != Method::GET {
+            return None;
+        }
+        let page = match request.uri.path() {
+            "/metrics/slis" => {
+                return Some(serve::answer(StatusCode::OK, CONTENT_TYPE, self.slis.text()));
+            }
+            "/flagz" => self.info.flagz(&request.headers, diagnostics::flags()),
+            "/statusz" => self.info.statusz(&request.headers, rt::now().into()),
+            _ => return None,
+        };
+        let refused = |error: NotAcceptable| text(StatusCode::NOT_ACCEPTABLE, error.to_string());
+        Some(page.unwrap_or_else(refused))
+    }
+
+    /// Records the answer of a health check.
+    pub(crate) fn record(&self, path: &str, status: StatusCode) {
+        let page = path.trim_start_matches('/').split('/').next().unwrap_or_default();
+        if ["healthz", "livez", "readyz"].contains(&page) {
+            self.slis.record(page, "syncloop", status.is_success());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    async fn ask(pages: &Pages, method: Method, path: &str) -> Option<String> {
+        let request = Request::builder().method(method).uri(path).body(()).unwrap();
+        let response = pages.answer(&request.into_parts().0)?;
+        let body = client::read(path, response.into_body(), 1 << 20).await.unwrap();
+        Some(String::from_utf8_lossy(&body).into_owned())
+    }
+
+    #[tokio::test]
+    async fn answers_pages_and_records_health() {
+        let pages = Pages::new();
+        for number in 0..50 {
+            pages.record(&format!("/hostile-{number}/healthz"), StatusCode::OK);
+            pages.record(&format!("/healthz/hostile-{number}"), StatusCode::NOT_FOUND);
+        }
+        let text = ask(&pages, Method::GET, "/metrics/slis").await.unwrap();
+        assert!(!text.contains("hostile"), "{text}");
+        let line = "kubernetes_healthcheck{name=\"syncloop\",type=\"healthz\"} 0\n";
+        assert!(text.contains(line), "{text}");
+        let flags = ask(&pages, Method::GET, "/flagz").await.unwrap();
+        assert!(flags.starts_with("\nkubelet flagz\nWarning: "), "{flags}");
+        assert!(ask(&pages, Method::GET, "/statusz").await.unwrap().contains("kubelet statusz"));
+        assert_eq!(ask(&pages, Method::POST, "/flagz").await, None);
+        assert_eq!(ask(&pages, Method::GET, "/pods").await, None);
+    }
+}
