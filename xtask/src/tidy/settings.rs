@@ -14,6 +14,9 @@ const FIELDS: &str = include_str!("../../facts/upstream-fields.tsv");
 /// The flags that all components share.
 const SHARED: &str = "crates/api/api-config/src/known.rs";
 
+/// The flags of components that elect a leader.
+const LEASE: &str = "crates/api/api-config/src/leader_election.rs";
+
 /// The files that declare the flags of each component.
 const COMPONENTS: &[(&str, &[&str])] = &[
     (
@@ -22,18 +25,26 @@ const COMPONENTS: &[(&str, &[&str])] = &[
             "crates/server/apiserver/src/flags.rs",
             "crates/server/apiserver/src/flags/access.rs",
             "crates/server/apiserver/src/flags/audit.rs",
+            "crates/server/apiserver/src/flags/serving.rs",
+            "crates/server/apiserver/src/flags/tokens.rs",
         ],
     ),
     (
         "kube-controller-manager",
-        &["crates/control/controllers/src/flags.rs", "crates/tools/windlass/src/diagnostics.rs"],
+        &[
+            "crates/control/controllers/src/flags.rs",
+            "crates/control/controllers/src/flags/signers.rs",
+            "crates/tools/windlass/src/serving_flags.rs",
+            LEASE,
+        ],
     ),
     (
         "kube-scheduler",
         &[
             "crates/control/scheduler/src/config.rs",
             "crates/tools/windlass/src/components.rs",
-            "crates/tools/windlass/src/diagnostics.rs",
+            "crates/tools/windlass/src/serving_flags.rs",
+            LEASE,
         ],
     ),
     ("kube-proxy", &["crates/network/proxy/src/flags.rs"]),
@@ -54,6 +65,12 @@ const KINDS: &[(&str, &[&str])] = &[
         &[
             "crates/node/kubelet-config/src/configuration.rs",
             "crates/node/kubelet-config/src/eviction.rs",
+            "crates/node/kubelet-config/src/host.rs",
+            "crates/node/kubelet-config/src/images.rs",
+            "crates/node/kubelet-config/src/rate.rs",
+            "crates/node/kubelet-config/src/reservation.rs",
+            "crates/node/kubelet-config/src/shutdown.rs",
+            "crates/node/kubelet-config/src/static_url.rs",
             "crates/node/kubelet-config/src/placement.rs",
             "crates/node/kubelet-config/src/ignored.rs",
         ],

@@ -9,6 +9,7 @@
 
 pub mod amounts;
 pub mod cron;
+mod disabled_fields;
 pub mod expressions;
 mod fields;
 #[cfg(test)]

@@ -25,7 +25,7 @@ use api_meta::{ErrorList, FieldError, Path, Selector, Tree as _, Warnings};
 use serde_json::Value;
 
 pub(crate) use claims::check_volume_claim_spec;
-pub(crate) use defaults::{drop_disabled_fields, template as template_defaults};
+pub(crate) use defaults::template as template_defaults;
 pub use placement::check_node_affinity;
 pub(crate) use placement::{check_effect, check_toleration, validate_node_selector};
 pub(crate) use probes::check_port;

@@ -316,7 +316,7 @@ impl Strategy {
         if !self.pod_spec.is_empty()
             && let Some(spec) = new.at_mut(self.pod_spec)
         {
-            crate::pod::drop_disabled_fields(spec, old.map(|old| old.at(self.pod_spec)));
+            crate::disabled_fields::drop_from_pod(spec, old.map(|old| old.at(self.pod_spec)));
         }
     }
 

@@ -80,8 +80,8 @@ impl ClientMetrics {
             ),
             leading: metrics.gauges(
                 "leader_election_master_status",
-                "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. \
-                 'name' is the string used to identify the lease. Please make sure to group by name.",
+                "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates \
+                 master. 'name' is the string used to identify the lease. Please make sure to group by name.",
                 &["name"],
             ),
             slow_paths: metrics.counters(
@@ -172,9 +172,9 @@ impl QueueFamilies {
             ),
             unfinished: metrics.gauges(
                 "workqueue_unfinished_work_seconds",
-                "How many seconds of work has done that is in progress and hasn't been observed by work_duration. Large \
-                 values indicate stuck threads. One can deduce the number of stuck threads by observing the rate at \
-                 which this increases.",
+                "How many seconds of work has done that is in progress and hasn't been observed by work_duration. \
+                 Large values indicate stuck threads. One can deduce the number of stuck threads by observing the rate \
+                 at which this increases.",
                 name,
             ),
             longest: metrics.gauges(

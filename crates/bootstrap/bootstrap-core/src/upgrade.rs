@@ -63,8 +63,8 @@ pub fn violations(
     };
     if !is_allowed {
         found.bypassable.push(format!(
-            "Specified version to upgrade to \"v{target}\" is an unstable version and such upgrades weren't allowed via \
-             setting the --allow-*-upgrades flags"
+            "Specified version to upgrade to \"v{target}\" is an unstable version and such upgrades weren't allowed \
+             via setting the --allow-*-upgrades flags"
         ));
     }
     if target.major != own.major || target.minor > own.minor {
@@ -114,21 +114,31 @@ pub fn violations(
     found
 }
 
-/// Returns the flag's value in a static Pod's command.
-pub fn flag<'a>(pod: &'a Value, name: &str) -> Option<&'a str> {
-    let command = pod["spec"]["containers"][0]["command"].as_array()?;
-    command
-        .iter()
-        .find_map(|word| word.as_str()?.strip_prefix("--")?.strip_prefix(name)?.strip_prefix('='))
+/// The flags of a static Pod's command.
+pub struct Flags<'a>(Vec<&'a str>);
+
+impl<'a> Flags<'a> {
+    /// Reads the command of the Pod's only container.
+    pub fn of(pod: &'a Value) -> Self {
+        let command = pod["spec"]["containers"][0]["command"].as_array();
+        Self(command.into_iter().flatten().filter_map(Value::as_str).collect())
+    }
+
+    /// Returns the value of the flag, as in `--name=value`.
+    pub fn value(&self, name: &str) -> Option<&'a str> {
+        let value = |word: &&'a str| word.strip_prefix("--")?.strip_prefix(name)?.strip_prefix('=');
+        self.0.iter().find_map(value)
+    }
 }
 
 /// Returns the members in the manifest of an etcd that has joined others. They are kept, because etcd ignores them
 /// once it has data, and a changed manifest restarts it.
 pub fn joined_members(etcd: &Value) -> Vec<EtcdMember> {
-    if flag(etcd, "initial-cluster-state") != Some("existing") {
+    let flags = Flags::of(etcd);
+    if flags.value("initial-cluster-state") != Some("existing") {
         return Vec::new();
     }
-    let members = flag(etcd, "initial-cluster").unwrap_or_default().split(',');
+    let members = flags.value("initial-cluster").unwrap_or_default().split(',');
     members
         .filter_map(|member| member.split_once('='))
         .map(|(name, url)| EtcdMember { name: name.to_owned(), peer_url: url.to_owned() })

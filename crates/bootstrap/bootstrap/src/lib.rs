@@ -1,8 +1,8 @@
 //! kubeadm's commands, and the phases that they and `windlass up` run.
 //!
-//! Read [`phase`] first, then [`init::phases`], [`join::phases`] and [`upgrade::apply_phases`]: each phase is a function of a context around
-//! [`node::Node`]. [`cmd`] parses the command lines. The manifests, kubeconfigs and configuration defaults come from
-//! `bootstrap-core`, which does no I/O.
+//! Read [`phase`] first, then [`init::phases`], [`join::phases`] and [`upgrade::apply_phases`]: each phase is a
+//! function of a context around [`node::Node`]. [`cmd`] parses the command lines. The manifests, kubeconfigs and
+//! configuration defaults come from `bootstrap-core`, which does no I/O.
 //!
 //! Invariants: existing files are checked and used, never overwritten. Every phase can run again. An error names the
 //! file or object, the cause and the remedy.

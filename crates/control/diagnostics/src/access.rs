@@ -75,7 +75,7 @@ fn user_of(identity: pki::Identity) -> UserInfo {
 /// Creates a review and returns its status.
 async fn review_of(client: &Client, resource: &Resource, review: &Value) -> Option<Value> {
     match client.create::<_, Value>(resource, "", review).await {
-        Ok(mut review) => Some(review["status"].take()),
+        Ok(mut review) => review.get_mut("status").map(Value::take),
         Err(error) => {
             tracing::warn!(%error, kind = %resource.kind, "a review by the API server failed");
             None

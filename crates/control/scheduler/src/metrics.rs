@@ -61,8 +61,8 @@ impl SchedulerMetrics {
         Self {
             attempts: metrics.counters(
                 "scheduler_schedule_attempts_total",
-                "Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be scheduled, \
-                 while 'error' means an internal scheduler problem.",
+                "Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be \
+                 scheduled, while 'error' means an internal scheduler problem.",
                 &["result", "profile"],
             ),
             attempt_seconds: metrics.histograms(

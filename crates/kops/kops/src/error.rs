@@ -68,14 +68,14 @@ pub enum Error {
     )]
     EncryptionConfig,
     #[error(
-        "spec.encryptionConfig of cluster {0:?} needs the secret \"encryptionconfig\"; create it with kops create secret \
-         encryptionconfig"
+        "spec.encryptionConfig of cluster {0:?} needs the secret \"encryptionconfig\"; create it with kops create \
+         secret encryptionconfig"
     )]
     MissingEncryptionConfig(String),
     #[error(
-        "spec.encryptionConfig of cluster {0:?} cannot end yet, because stored data may be encrypted: make identity the \
-         first provider of the secret \"encryptionconfig\", run kops update cluster --yes and kops rolling-update cluster \
-         --yes, and write all encrypted objects again"
+        "spec.encryptionConfig of cluster {0:?} cannot end yet, because stored data may be encrypted: make identity \
+         the first provider of the secret \"encryptionconfig\", run kops update cluster --yes and kops rolling-update \
+         cluster --yes, and write all encrypted objects again"
     )]
     EncryptionEnd(String),
     #[error("unhandled field: {0:?}")]

@@ -31,23 +31,6 @@ pub(crate) fn template(object: &mut Value) {
     }
 }
 
-/// Removes `stopSignal` of containers (gate `ContainerStopSignals`, off in v1.36), unless the old spec has one.
-pub(crate) fn drop_disabled_fields(spec: &mut Value, old: Option<&Value>) {
-    const FIELD: &str = "lifecycle.stopSignal";
-    let uses = |old: &Value, list: &str| old.items(list).iter().any(|c| c.has(FIELD));
-    if old.is_some_and(|old| CONTAINERS.iter().any(|list| uses(old, list))) {
-        return;
-    }
-    for list in CONTAINERS {
-        for container in spec.items_mut(list).filter(|container| container.has(FIELD)) {
-            container.remove(FIELD);
-            if container.blank("lifecycle") {
-                container.remove("lifecycle");
-            }
-        }
-    }
-}
-
 fn pod_spec(spec: &mut Value) {
     mirror_service_account(spec);
     for list in CONTAINERS {

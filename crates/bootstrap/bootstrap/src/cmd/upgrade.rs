@@ -74,7 +74,7 @@ struct VersionFlags {
     /// Show release candidate versions of Kubernetes as an upgrade alternative and allow upgrading to one
     #[arg(long)]
     allow_release_candidate_upgrades: bool,
-    /// Whether the configuration file that will be used in the upgrade should be printed or not
+    /// Print the configuration that will be used in the upgrade
     #[arg(long)]
     print_config: bool,
 }
@@ -158,7 +158,7 @@ struct DiffFlags {
     common: CommonFlags,
     /// The version to compare with
     version: Option<String>,
-    /// How many lines of context in the diff
+    /// Number of lines of context in the diff
     #[arg(short, long)]
     context_lines: Option<usize>,
 }
@@ -310,8 +310,8 @@ impl Site {
                 );
             }
             println!(
-                "[upgrade] The configuration for this node was successfully upgraded!\n[upgrade] Now you should go ahead \
-                 and upgrade the kubelet package using your package manager."
+                "[upgrade] The configuration for this node was successfully upgraded!\n[upgrade] Now you should go \
+                 ahead and upgrade the kubelet package using your package manager."
             );
         }
         Ok(())
@@ -508,9 +508,9 @@ fn text(plan: &Plan, program: &str) -> String {
         };
         let head = ["COMPONENT", "NODE", "CURRENT", "TARGET"];
         text += &format!(
-            "Components that must be upgraded manually after you have upgraded the control plane with '{program} upgrade \
-             apply':\n{}\nUpgrade to the latest {}:\n\n{}\nYou can now apply the upgrade by executing the following \
-             command:\n\n\t{program} upgrade apply {}\n\n",
+            "Components that must be upgraded manually after you have upgraded the control plane with '{program} \
+             upgrade apply':\n{}\nUpgrade to the latest {}:\n\n{}\nYou can now apply the upgrade by executing the \
+             following command:\n\n\t{program} upgrade apply {}\n\n",
             table(&head, plan.manual.iter().map(row)),
             description(plan),
             table(&head, plan.upgraded.iter().map(row)),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::Error;
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The reason why a cluster or machine cannot be upgraded.
 #[derive(Debug, thiserror::Error)]
@@ -35,11 +35,11 @@ pub enum UpgradeError {
     #[error("{command} upgrades a control plane, and {} does not exist; use upgrade node here", manifest.display())]
     NoControlPlane { command: &'static str, manifest: PathBuf },
     #[error(
-        "couldn't upgrade {component}, and the earlier static Pods run again. Error faced: {source}. The new manifest is \
-         in {}",
+        "couldn't upgrade {component}, and the earlier static Pods run again. Error faced: {source}. The new manifest \
+         is in {}",
         rejected.display()
     )]
-    RolledBack { component: &'static str, source: Box<Error>, rejected: PathBuf },
+    RolledBack { component: &'static str, source: BoxError, rejected: PathBuf },
     #[error(
         "couldn't upgrade {component}: {source}. The earlier static Pods did not come up either: {after}. They are in \
          {}, and the new manifest is in {}",
@@ -48,17 +48,18 @@ pub enum UpgradeError {
     )]
     NotRolledBack {
         component: &'static str,
-        source: Box<Error>,
-        after: Box<Error>,
+        source: BoxError,
+        after: BoxError,
         backup: PathBuf,
         rejected: PathBuf,
     },
     #[error(
-        "{source}. An earlier upgrade has not ended: if a component does not start, copy its manifest from {} back to {}",
+        "{source}. An earlier upgrade has not ended: if a component does not start, copy its manifest from {} back to \
+         {}",
         backup.display(),
         manifests.display()
     )]
-    Interrupted { source: Box<Error>, backup: PathBuf, manifests: PathBuf },
+    Interrupted { source: BoxError, backup: PathBuf, manifests: PathBuf },
 }
 
 fn listed(messages: &[String]) -> String {

@@ -121,10 +121,8 @@ fn keep_corefile(objects: &mut Vec<Value>, current: Option<&Value>) {
 
 /// Keeps the resources that a user has given to the containers of a Deployment.
 fn keep_resources(new: &mut Value, current: &Value) {
-    let path = "/spec/template/spec/containers";
-    let current: Vec<Value> =
-        current.pointer(path).and_then(Value::as_array).cloned().unwrap_or_default();
-    let containers = new.pointer_mut(path).and_then(Value::as_array_mut);
+    let current = current.items("spec.template.spec.containers");
+    let containers = new["spec"]["template"]["spec"]["containers"].as_array_mut();
     for container in containers.into_iter().flatten() {
         let same = current.iter().find(|other| other["name"] == container["name"]);
         if let Some(resources) = same.and_then(|other| other.get("resources")) {

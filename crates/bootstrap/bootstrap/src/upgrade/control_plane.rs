@@ -10,7 +10,7 @@ use bootstrap_core::{
     certs::Ca,
     constants::ETCD_CLIENT_PORT,
     manifests::Component,
-    upgrade::{flag, joined_members},
+    upgrade::{Flags, joined_members},
 };
 use serde_json::Value;
 
@@ -105,7 +105,8 @@ fn write_only(directory: &Path, pods: &[(NewPod, Value)]) -> Result<Vec<FileChan
 /// Saves a snapshot of etcd's data, which a newer version may change for good.
 async fn back_up_etcd(node: &Node, current: &Value, directory: &Path) -> Result<FileChange, Error> {
     let own = format!("https://127.0.0.1:{ETCD_CLIENT_PORT}");
-    let endpoint = flag(current, "listen-client-urls").and_then(|urls| urls.split(',').next());
+    let urls = Flags::of(current).value("listen-client-urls");
+    let endpoint = urls.and_then(|urls| urls.split(',').next());
     let etcd = Etcd::new(&[endpoint.unwrap_or(&own).to_owned()], &node.layout)?;
     let path = directory.join("etcd-snapshot.db");
     let mut file = fs::OpenOptions::new()

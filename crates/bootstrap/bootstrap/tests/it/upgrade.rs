@@ -126,6 +126,7 @@ impl Site {
 async fn simulate_kubelet(api: FakeApi, manifests: PathBuf, broken: &'static str) {
     let client = api.client("kubelet");
     let mut running: BTreeMap<PathBuf, String> = BTreeMap::new();
+    let mut ticks = tokio::time::interval(Duration::from_millis(20));
     loop {
         for path in fs::read_dir(&manifests).into_iter().flatten().flatten().map(|e| e.path()) {
             let Ok(text) = fs::read_to_string(&path) else { continue };
@@ -144,7 +145,7 @@ async fn simulate_kubelet(api: FakeApi, manifests: PathBuf, broken: &'static str
             let _ = client.create::<_, Value>(&Resource::PODS, "kube-system", &pod).await;
             running.insert(path, text);
         }
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        ticks.tick().await;
     }
 }
 

@@ -50,13 +50,14 @@ async fn measures_jobs_queues_and_leadership() {
     api.create(&Resource::CRON_JOBS, cron).await;
     let text = metrics.clone();
     let ended = async {
+        let mut ticks = tokio::time::interval(Duration::from_millis(20));
         loop {
             for pod in api.list(&Resource::PODS, "default") {
                 let name = pod["metadata"]["name"].as_str().unwrap();
                 let at = PatchTarget { namespace: "default", name, subresource: "status" };
                 api.merge(&Resource::PODS, at, json!({"status": {"phase": "Succeeded"}})).await;
             }
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            ticks.tick().await;
         }
     };
     let finished = "job_controller_jobs_finished_total{completion_mode=\"NonIndexed\",\

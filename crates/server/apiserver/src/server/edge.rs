@@ -1,4 +1,4 @@
-//! What the server does before it authenticates a request: answers browsers (CORS, Strict-Transport-Security), and
+//! Handles requests before they are authenticated: answers browsers (CORS, Strict-Transport-Security), and
 //! sends clients to another server while it stops.
 
 use std::sync::{Arc, atomic::Ordering};
@@ -34,8 +34,8 @@ pub(super) fn answer(
     })
 }
 
-/// Reports whether a request is rejected while the server stops. Probes are not, nor are requests of this process, which
-/// have no connection.
+/// Reports whether a request is rejected while the server stops. Probes are not, nor are requests of this process,
+/// which have no connection.
 fn is_refused(request: &Request<Body>) -> bool {
     let first = request.uri().path().trim_start_matches('/').split('/').next().unwrap_or_default();
     let is_probe = PAGES.contains(&first) || first == "metrics";

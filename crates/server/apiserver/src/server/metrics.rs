@@ -46,7 +46,8 @@ const SIZES: [f64; 7] = [1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 pub(crate) fn watch_lists(metrics: &Metrics) -> HistogramVec {
     metrics.histograms(
         "apiserver_watch_list_duration_seconds",
-        "Response latency distribution in seconds for watch list requests broken by group, version, resource and scope.",
+        "Response latency distribution in seconds for watch list requests broken by group, version, resource and \
+         scope.",
         &[
             0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
         ],
@@ -58,8 +59,8 @@ pub(crate) fn watch_lists(metrics: &Metrics) -> HistogramVec {
 pub(crate) fn deprecated_apis(metrics: &Metrics) -> GaugeVec {
     metrics.gauges(
         "apiserver_requested_deprecated_apis",
-        "Gauge of deprecated APIs that have been requested, broken out by API group, version, resource, subresource, and \
-         removed_release.",
+        "Gauge of deprecated APIs that have been requested, broken out by API group, version, resource, subresource, \
+         and removed_release.",
         &["group", "version", "resource", "subresource", "removed_release"],
     )
 }
