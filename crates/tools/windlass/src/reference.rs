@@ -27,7 +27,7 @@ const PAGES: &[(&str, &str, &[&str])] = &[
     (
         "kubeadm",
         "Commands of kubeadm",
-        &["init", "join", "reset", "token", "certs", "config", "kubeconfig", "version"],
+        &["init", "join", "upgrade", "reset", "token", "certs", "config", "kubeconfig", "version"],
     ),
     ("metal", "Commands for bare metal", &["metal", "ignition", "butane"]),
     (
