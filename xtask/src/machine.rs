@@ -37,6 +37,8 @@ const TO_TEST: &[Requirement] = &[
     // A simulated TPM, with which a machine proves its identity.
     ("swtpm", "swtpm"),
     ("tpm2", "tpm2-tools"),
+    // The bus on which a kubelet's tests speak to logind.
+    ("dbus-daemon", "dbus-daemon"),
     // An independent Kubernetes client.
     ("/usr/lib/python3/dist-packages/kubernetes/__init__.py", "python3-kubernetes"),
 ];
