@@ -19,6 +19,10 @@ use crate::{
     directive::{CorefileError, Directive, Fallthrough, longest},
 };
 
+/// The most bytes of an answer that is kept. The number of answers is bounded too, so that a client that asks for large
+/// ones of its own cannot fill the memory.
+const LARGEST: usize = 4096;
+
 /// The parts that two queries must share to get the same answer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
@@ -260,6 +264,7 @@ impl Cache {
                 .map(|ttl| ttl.max(store.shortest).min(store.longest)),
         };
         let ttl = ttl.filter(|ttl| !ttl.is_zero() && !reply.metadata.truncation)?;
+        let kept = kept_form(reply)?;
         // A failure does not replace an answer that may be served although it is old.
         let is_worse = class == Class::Error && self.stale.is_some() && other.get(&key).is_some();
         if is_worse || store.disabled.covers(&key.name) {
@@ -268,8 +273,7 @@ impl Cache {
         other.remove(&key);
         let before = store.get(&key).map(|entry| (entry.hits, entry.last_hit));
         let (hits, last_hit) = before.unwrap_or((0, now));
-        let entry =
-            Entry { reply: reply.clone(), stored: now, ttl, hits, last_hit, refreshed_until: None };
+        let entry = Entry { reply: kept, stored: now, ttl, hits, last_hit, refreshed_until: None };
         store.insert(key, entry);
         Some(ttl)
     }
@@ -296,6 +300,14 @@ enum Hit {
     None,
     Fresh { reply: Message, refresh: bool },
     Stale { reply: Message, refresh: bool, verify: Option<Duration> },
+}
+
+/// Returns the part of an answer that every client may get, without the options that a server sent for one client;
+/// `None` if the answer is too large to be kept.
+fn kept_form(reply: &Message) -> Option<Message> {
+    let mut kept = reply.clone();
+    kept.edns = None;
+    kept.to_vec().is_ok_and(|bytes| bytes.len() <= LARGEST).then_some(kept)
 }
 
 /// Returns a kept answer as the answer to this request.

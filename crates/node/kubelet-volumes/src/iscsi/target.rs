@@ -36,6 +36,9 @@ pub(crate) struct Source {
     pub(crate) secret: Option<SecretReference>,
 }
 
+/// The file systems that may be mounted. Others, such as proc and overlay, show parts of the host and need no disk.
+const FILE_SYSTEMS: [&str; 8] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "ntfs", "ntfs3", "vfat"];
+
 impl Source {
     pub(crate) fn inline(source: &ISCSIVolumeSource) -> Result<Self, Error> {
         let source = source.clone();
@@ -91,8 +94,8 @@ impl Source {
         }
         let fs_type = source.fs_type.as_deref().filter(|fs_type| !fs_type.is_empty());
         let fs_type = fs_type.unwrap_or("ext4");
-        if !is_word(fs_type, "") {
-            return Err(invalid("fsType", fs_type, "the name of a file system"));
+        if !FILE_SYSTEMS.contains(&fs_type) {
+            return Err(invalid("fsType", fs_type, "a file system of disks, such as ext4 or xfs"));
         }
         Ok(Self {
             target: Target {

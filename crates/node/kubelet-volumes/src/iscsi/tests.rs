@@ -279,6 +279,9 @@ fn completes_portals_and_rejects_what_could_be_options_or_paths() {
         (json!({"lun": -1}), "lun"),
         (json!({"fsType": "ext4 -o suid"}), "fsType"),
         (json!({"fsType": "../ext4"}), "fsType"),
+        (json!({"fsType": "proc"}), "fsType"),
+        (json!({"fsType": "debugfs"}), "fsType"),
+        (json!({"fsType": "overlay"}), "fsType"),
         (json!({"initiatorName": "iqn.x"}), "initiatorName"),
     ] {
         let error = source(bad.clone()).unwrap_err().to_string();

@@ -42,6 +42,12 @@ impl Plugin for Source {
                 reply.add_authority(Record::from_rdata(name, 100, RData::SOA(soa)));
             }
             "broken." => reply.metadata.response_code = ResponseCode::ServFail,
+            "large." => {
+                for _ in 0..300 {
+                    let data = address_data([192, 0, 2, count].into());
+                    reply.add_answer(Record::from_rdata(name.clone(), 100, data));
+                }
+            }
             _ => {
                 reply.add_answer(Record::from_rdata(
                     name,
@@ -113,6 +119,17 @@ impl Setup {
             None => format!("{:?}", reply.metadata.response_code),
         }
     }
+}
+
+/// Large answers would fill the memory, and the options of an answer are for one client.
+#[tokio::test(start_paused = true)]
+async fn keeps_neither_large_answers_nor_options() {
+    let setup = setup("60");
+    assert_eq!(setup.ask("large.").await, "1 for 100");
+    assert_eq!(setup.ask("large.").await, "2 for 100");
+    let mut reply = request("a.").reply(ResponseCode::NoError);
+    reply.set_edns(hickory_proto::op::Edns::new());
+    assert!(kept_form(&reply).unwrap().edns.is_none());
 }
 
 async fn after(seconds: u64) {
