@@ -236,7 +236,10 @@ pub fn with_mounts(inode: u64) -> Vec<i32> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::{Child, Command, Stdio};
+    use std::{
+        io::{BufRead as _, BufReader},
+        process::{Child, Command, Stdio},
+    };
 
     use super::*;
 
@@ -258,11 +261,14 @@ mod tests {
         let first = among(Processes::New, || shell("exec sleep 60")).unwrap().unwrap();
         let pid = first.id().cast_signed();
         let second = among(Processes::Of(pid), || shell("echo $$; exec sleep 60")).unwrap();
+        let (mut second, mut line) = (second.unwrap(), String::new());
+        BufReader::new(second.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "2\n");
         let outside = shell("echo $$").unwrap();
         let own = outside.id().to_string();
         assert_eq!(output_of(outside), own);
         sys::process::kill(pid);
-        assert_eq!(output_of(second.unwrap()), "2");
+        assert!(!second.wait().unwrap().success());
         drop(output_of(first));
         among(Processes::Of(pid), || ()).unwrap_err();
     }
