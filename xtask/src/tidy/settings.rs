@@ -14,6 +14,9 @@ const FIELDS: &str = include_str!("../../facts/upstream-fields.tsv");
 /// The flags that all components share.
 const SHARED: &str = "crates/api/api-config/src/known.rs";
 
+/// The flag of feature gates, which several components have.
+const GATES: &str = "crates/api/api-config/src/features.rs";
+
 /// The flags of components that elect a leader.
 const LEASE: &str = "crates/api/api-config/src/leader_election.rs";
 
@@ -27,6 +30,7 @@ const COMPONENTS: &[(&str, &[&str])] = &[
             "crates/server/apiserver/src/flags/audit.rs",
             "crates/server/apiserver/src/flags/serving.rs",
             "crates/server/apiserver/src/flags/tokens.rs",
+            GATES,
         ],
     ),
     (
@@ -36,6 +40,7 @@ const COMPONENTS: &[(&str, &[&str])] = &[
             "crates/control/controllers/src/flags/signers.rs",
             "crates/tools/windlass/src/serving_flags.rs",
             LEASE,
+            GATES,
         ],
     ),
     (
@@ -45,6 +50,7 @@ const COMPONENTS: &[(&str, &[&str])] = &[
             "crates/tools/windlass/src/components.rs",
             "crates/tools/windlass/src/serving_flags.rs",
             LEASE,
+            GATES,
         ],
     ),
     ("kube-proxy", &["crates/network/proxy/src/flags.rs"]),

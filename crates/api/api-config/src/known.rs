@@ -13,8 +13,6 @@ pub type Flag = (&'static str, bool, &'static str);
 pub trait Tables: Clone + Default + std::fmt::Debug + Send + Sync + 'static {
     /// The tables.
     const TABLES: &'static [&'static [Flag]];
-    /// The flags of the tables that have an effect on this component, which defines them itself.
-    const ACTING: &'static [&'static str] = &[];
 }
 
 const METRICS: &str = "all metrics are shown, with all labels";
@@ -27,7 +25,6 @@ pub const COMMON: &[Flag] = &[
     ("contention-profiling", false, "there is no Go profiler here"),
     ("disabled-metrics", true, METRICS),
     ("emulated-version", true, ONE_VERSION),
-    ("feature-gates", true, "there are no gated features here"),
     ("log-flush-frequency", true, "logs are not buffered"),
     ("log-json-info-buffer-size", true, "logs are not buffered"),
     ("log-json-split-stream", false, "logs go to standard error"),
@@ -57,7 +54,7 @@ pub struct KnownFlags<T> {
 
 impl<T: Tables> KnownFlags<T> {
     fn table() -> impl Iterator<Item = &'static Flag> {
-        T::TABLES.iter().copied().flatten().filter(|(name, ..)| !T::ACTING.contains(name))
+        T::TABLES.iter().copied().flatten()
     }
 
     /// Returns the names and reasons of the given flags.

@@ -36,6 +36,8 @@ pub struct Metrics {
     process: Process,
     /// The number of metrics by stability level; `None` for programs that are not components of Kubernetes.
     registered: Option<IntCounterVec>,
+    /// The states of feature gates; `None` for programs that are not components of Kubernetes.
+    features: Option<GaugeVec>,
     refreshers: Refreshers,
 }
 
@@ -64,6 +66,7 @@ impl Default for Metrics {
             process: Process::new(&registry),
             registry,
             registered: None,
+            features: None,
             refreshers: Refreshers::default(),
         }
     }
@@ -88,9 +91,10 @@ impl Metrics {
             "This metric records the data about the stage and enablement of a k8s feature.",
             &["name", "stage"],
         );
-        // No feature can be switched, and those of alpha and beta are off as a group.
-        features.with_label_values(&["AllAlpha", "ALPHA"]).set(0.0);
-        features.with_label_values(&["AllBeta", "BETA"]).set(0.0);
+        metrics.features = Some(features);
+        // The features of alpha and beta cannot be switched on as a group.
+        metrics.set_feature("AllAlpha", "ALPHA", false);
+        metrics.set_feature("AllBeta", "BETA", false);
         let build = metrics.gauges(
             "kubernetes_build_info",
             "A metric with a constant '1' value labeled by major, minor and git version of Kubernetes.",
@@ -100,6 +104,14 @@ impl Metrics {
         let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
         build.with_label_values(&[version, major, minor]).set(1.0);
         metrics
+    }
+
+    /// Sets the state of a feature gate in `kubernetes_feature_enabled`, if these are the metrics of a component.
+    /// `stage` is upstream's label.
+    pub fn set_feature(&self, name: &str, stage: &str, is_enabled: bool) {
+        if let Some(features) = &self.features {
+            features.with_label_values(&[name, stage]).set(f64::from(u8::from(is_enabled)));
+        }
     }
 
     /// Calls `refresh` before each scrape, to set values that are measured then.
@@ -168,6 +180,11 @@ impl Metrics {
         }
         String::from_utf8_lossy(&text).into_owned() + &own.text()
     }
+}
+
+/// Returns `count` bounds of a histogram, each twice the one before.
+pub fn doubling(first: f64, count: usize) -> Vec<f64> {
+    std::iter::successors(Some(first), |bound| Some(bound * 2.0)).take(count).collect()
 }
 
 /// Returns a time in seconds since 1970.

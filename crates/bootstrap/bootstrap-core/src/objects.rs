@@ -96,6 +96,15 @@ pub fn cluster_info_access() -> [Value; 2] {
     )
 }
 
+/// Returns the rights around bootstrap tokens: of joining nodes, of everybody to read cluster-info, and of the API
+/// server to call the nodes' kubelets.
+pub fn token_rights() -> Vec<Value> {
+    let mut objects = vec![api_server_kubelet_client()];
+    objects.extend(node_bootstrap());
+    objects.extend(cluster_info_access());
+    objects
+}
+
 /// Returns the ConfigMap kubeadm-config and the access to it.
 pub fn kubeadm_config(cluster: &ClusterConfiguration) -> Result<Vec<Value>, Error> {
     // Settings of single nodes are not part of it.

@@ -3,6 +3,7 @@
 use std::{path::Path, time::SystemTime};
 
 use bootstrap_core::{
+    Layout,
     certs::{Ca, Plan},
     kubeconfigs,
 };
@@ -12,6 +13,11 @@ use crate::{
     certs::{AuthorityKey, ensure_leaf, load_authority},
     kubeconfigs::ensure_one,
 };
+
+/// Returns `true` if the authority's certificate is present and its key is not.
+pub(crate) fn is_external(layout: &Layout, ca: Ca) -> bool {
+    layout.pki(ca.base(), "crt").exists() && !layout.pki(ca.base(), "key").exists()
+}
 
 /// Returns the plan's authorities whose keys are not on this machine. All missing or invalid files are reported in one
 /// error, because each must be fetched from the place of the key.

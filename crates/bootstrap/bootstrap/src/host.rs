@@ -1,13 +1,16 @@
 //! Facts about this machine. All files are read below a root, so that tests can use a directory.
 
 use std::{
-    fs,
+    fs::{self, File},
+    io::{self, Read as _},
     net::{IpAddr, UdpSocket},
     os::unix::fs::FileTypeExt as _,
     path::{Path, PathBuf},
 };
 
+use aws_lc_rs::digest::{Context, SHA256};
 use bootstrap_core::{config::Facts, manifests::CA_DIRECTORIES};
+use data_encoding::HEXLOWER;
 
 /// The root below which machines that bootstrap commands set up keep their timeline.
 pub(crate) const TIMELINE_ROOT: &str = "/var/lib/windlass";
@@ -131,6 +134,18 @@ pub fn proxy_env(vars: impl IntoIterator<Item = (String, String)>) -> Vec<(Strin
 /// Returns the socket path of a runtime endpoint such as `unix:///run/containerd/containerd.sock`.
 pub fn socket_path(endpoint: &str) -> &Path {
     Path::new(endpoint.strip_prefix("unix://").unwrap_or(endpoint))
+}
+
+/// Returns the SHA-256 sum of a file in hexadecimal. The file may be larger than memory.
+pub fn file_digest(path: &Path) -> io::Result<String> {
+    let (mut file, mut sum, mut buffer) =
+        (File::open(path)?, Context::new(&SHA256), vec![0; 1 << 20]);
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(HEXLOWER.encode(sum.finish().as_ref())),
+            read => sum.update(buffer.get(..read).unwrap_or_default()),
+        }
+    }
 }
 
 #[cfg(test)]

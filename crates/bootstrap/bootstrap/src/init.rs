@@ -16,10 +16,12 @@ mod wait;
 
 use crate::phase::Phase;
 
+pub(crate) use addon::kube_proxy;
 pub use bootstrap_token::{expiration, token_secret};
 pub use context::Ctx;
 pub use mark_control_plane::mark;
 pub use show_join_command::join_command;
+pub(crate) use upload_config::{upload_kubeadm_config, upload_kubelet_config};
 pub use wait::{control_plane_targets, wait_for_control_plane};
 
 /// Returns all phases, in order.

@@ -9,6 +9,7 @@ mod preflight;
 mod request;
 
 pub use context::Ctx;
+pub(crate) use discovery::{cluster_configuration, kubelet_configuration};
 
 use crate::phase::Phase;
 

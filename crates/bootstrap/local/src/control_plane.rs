@@ -7,10 +7,10 @@ use std::{
 };
 
 use api_meta::UserInfo;
-use apiserver::{ApiServer, Config, FrontProxy, ProxyClient};
+use apiserver::{ApiServer, Config, FeatureGates, FrontProxy, ProxyClient};
 use bootstrap_core::constants;
 use client::Client;
-use diagnostics::KUBERNETES_VERSION;
+use diagnostics::component_metrics;
 use telemetry::{Recorder, metrics::Metrics};
 
 use crate::{
@@ -86,6 +86,7 @@ fn pages(
         authentication: Some(reviewer.clone()),
         authorization: Some(reviewer.clone()),
         metrics: metrics.clone(),
+        features: FeatureGates::default(),
         page: None,
         configuration: serde_json::Value::Null,
     }
@@ -98,7 +99,7 @@ async fn start_scheduler(
 ) -> Result<(), Error> {
     let component = "kube-scheduler";
     let config = scheduler::Config {
-        metrics: Metrics::of_component(KUBERNETES_VERSION),
+        metrics: component_metrics(&FeatureGates::default()),
         ..scheduler::Config::default()
     };
     let client = api.client(user("system:kube-scheduler"), component);
@@ -142,7 +143,7 @@ async fn start_controllers(
         allocate_node_cidrs: true,
         root_ca: Some(ca.clone()),
         signing: Some((ca, read("ca.key")?)),
-        metrics: Metrics::of_component(KUBERNETES_VERSION),
+        metrics: component_metrics(&FeatureGates::default()),
         ..controllers::Config::default()
     };
     let reviewer = api.client(user(controllers::SHARED_IDENTITY), component);
@@ -207,7 +208,7 @@ fn api_config(cluster: &Cluster) -> Result<Config, Error> {
         jwks_uri: None,
         max_token_expiration: None,
         serving: apiserver::ServingOptions::default(),
-        features: apiserver::FeatureGates::default(),
+        features: FeatureGates::default(),
         runtime_config: apiserver::flags::RuntimeConfig::default(),
         api_audiences: Vec::new(),
         kubelet_client: Some((

@@ -9,7 +9,7 @@ use std::{
 };
 
 use api_config::{
-    FeatureGateError, FeatureGateFlags, GoDuration, GoFlag as _, LeaderElectionFlags,
+    FeatureGateFlags, GoDuration, GoFlag as _, LeaderElectionFlags,
     known::{self, Flag, KnownFlags},
 };
 use api_meta::{ErrorList, Path, aggregate};
@@ -220,7 +220,6 @@ impl known::Tables for Tables {
         known::CLIENT,
         known::COMMON,
     ];
-    const ACTING: &'static [&'static str] = &["feature-gates"];
 }
 
 /// An error in the flags; nothing has been started.
@@ -250,8 +249,6 @@ pub enum FlagError {
     Signer { signer: &'static str, given: &'static str, missing: &'static str },
     #[error("max-endpoints-per-slice must not be {bound}, but got {given}")]
     EndpointsPerSlice { bound: &'static str, given: i64 },
-    #[error(transparent)]
-    Features(#[from] FeatureGateError),
     #[error("using the flags --leader-elect-*: {}; correct them", aggregate(.0))]
     LeaderElection(ErrorList),
     #[error("--controllers: {0:?} is not the name of a controller")]
@@ -267,7 +264,6 @@ impl Args {
         if !matches!(self.cloud_provider.as_str(), "" | "external") {
             return Err(FlagError::CloudProvider(self.cloud_provider.clone()));
         }
-        self.features.gates()?;
         let defaults = Config::default();
         let mask = |of_family: Option<u8>| of_family.or(self.node_cidr_mask_size);
         let config = Config {

@@ -4,7 +4,7 @@ use std::{collections::HashSet, time::Duration};
 
 use client::ClientMetrics;
 use serde_json::Value;
-use telemetry::metrics::{GaugeVec, Histogram, HistogramVec, IntCounterVec, Metrics};
+use telemetry::metrics::{GaugeVec, Histogram, HistogramVec, IntCounterVec, Metrics, doubling};
 
 use crate::views::Job;
 
@@ -50,17 +50,13 @@ const REASONS: &[&str] = &[
 
 impl ControllerMetrics {
     pub(crate) fn new(metrics: &Metrics) -> Self {
-        let doubling =
-            |first: f64, count: i32| (0..count).map(|at| first * 2f64.powi(at)).collect();
-        let (seconds, sync_seconds): (Vec<f64>, Vec<f64>) =
-            (doubling(1.0, 10), doubling(0.004, 15));
         let of_sync = &["completion_mode", "result", "action"];
         Self {
             client: ClientMetrics::new(metrics),
             job_creation_skew: metrics.histogram(
                 "cronjob_controller_job_creation_skew_duration_seconds",
                 "Time between when a cronjob is scheduled to be run, and when the corresponding job is created",
-                &seconds,
+                &doubling(1.0, 10),
             ),
             jobs: JobMetrics {
                 syncs: metrics.counters(
@@ -71,7 +67,7 @@ impl ControllerMetrics {
                 sync_seconds: metrics.histograms(
                     "job_controller_job_sync_duration_seconds",
                     "The time it took to sync a job",
-                    &sync_seconds,
+                    &doubling(0.004, 15),
                     of_sync,
                 ),
                 finished: metrics.counters(

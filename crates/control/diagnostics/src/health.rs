@@ -8,7 +8,7 @@ use crate::slis::Slis;
 
 /// The health pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HealthPage {
+pub(crate) enum HealthPage {
     /// `/healthz`
     Healthz,
     /// `/livez`
@@ -19,7 +19,7 @@ pub enum HealthPage {
 
 impl HealthPage {
     /// Returns the page of a path; `None` if the path is not one of health.
-    pub fn of(path: &str) -> Option<Self> {
+    pub(crate) fn of(path: &str) -> Option<Self> {
         match path {
             "/healthz" => Some(Self::Healthz),
             "/livez" => Some(Self::Livez),

@@ -7,13 +7,14 @@
 //! Invariant: a client that is not authorized learns from no page but health, which names loops and no causes.
 
 mod access;
+mod component;
 mod health;
 mod server;
 mod slis;
 mod zpages;
 
-pub use health::HealthPage;
+pub use component::component_metrics;
 pub use serve::TlsPolicy;
 pub use server::{DiagnosticsError, Page, Settings, serve};
 pub use slis::Slis;
-pub use zpages::{ComponentInfo, KUBERNETES_VERSION, NotAcceptable, flags, set_flags};
+pub use zpages::{ComponentInfo, GO_VERSION, KUBERNETES_VERSION, NotAcceptable, flags, set_flags};

@@ -2,6 +2,7 @@
 
 use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc};
 
+use api_config::FeatureGates;
 use api_meta::Timestamp;
 use client::Client;
 use futures_util::future::BoxFuture;
@@ -53,6 +54,8 @@ pub struct Settings {
     pub authorization: Option<Client>,
     /// The component's metrics.
     pub metrics: Metrics,
+    /// The feature gates, which switch `/flagz` and `/statusz`.
+    pub features: FeatureGates,
     /// A metrics page besides `/metrics` and `/metrics/slis`.
     pub page: Option<Page>,
     /// The effective configuration, by the name of its kind's group.
@@ -115,6 +118,7 @@ pub async fn serve(settings: Settings, tasks: &rt::Tasks) -> Result<(), Diagnost
         },
         info: ComponentInfo { name: component, started: rt::now().into(), paths: PATHS },
         metrics: settings.metrics,
+        features: settings.features,
         page: settings.page,
         configuration: settings.configuration.to_string(),
         slis: Slis::default(),
@@ -156,6 +160,7 @@ struct Pages {
     access: Access,
     info: ComponentInfo,
     metrics: Metrics,
+    features: FeatureGates,
     page: Option<Page>,
     configuration: String,
     slis: Slis,
@@ -201,8 +206,12 @@ impl Pages {
             "/metrics" => metrics(self.metrics.text()),
             "/metrics/slis" => metrics(self.slis.text()),
             "/configz" => answer(StatusCode::OK, "application/json", self.configuration.clone()),
-            "/flagz" => self.info.flagz(&request.headers, flags())?,
-            "/statusz" => self.info.statusz(&request.headers, Timestamp::from(rt::now()))?,
+            "/flagz" if self.features.is_enabled("ComponentFlagz") => {
+                self.info.flagz(&request.headers, flags())?
+            }
+            "/statusz" if self.features.is_enabled("ComponentStatusz") => {
+                self.info.statusz(&request.headers, Timestamp::from(rt::now()))?
+            }
             path => match self.page.as_ref().filter(|page| page.path == path) {
                 Some(page) => metrics((page.text)()),
                 None => text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned()),

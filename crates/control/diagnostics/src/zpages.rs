@@ -140,7 +140,7 @@ fn minor() -> &'static str {
 }
 
 /// The value of `goVersion`. There is no Go here.
-const GO_VERSION: &str = "none (windlass)";
+pub const GO_VERSION: &str = "none (windlass)";
 
 fn answer(
     headers: &HeaderMap,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use sched_core::{Observer, Pod, QueueName, Resources, Stage, StageResult, Tries};
 use telemetry::{
     exposition::{Exposition, Labels, Metric, gauge},
-    metrics::{GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, Metrics},
+    metrics::{GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, Metrics, doubling},
 };
 use tokio::time::Instant;
 
@@ -51,11 +51,6 @@ struct StageMetrics {
     begun: Mutex<Instant>,
 }
 
-/// Returns `count` bounds, each `factor` times the one before.
-fn exponential(first: f64, factor: f64, count: usize) -> Vec<f64> {
-    std::iter::successors(Some(first), |bound| Some(bound * factor)).take(count).collect()
-}
-
 impl SchedulerMetrics {
     pub(crate) fn new(metrics: &Metrics) -> Self {
         Self {
@@ -68,24 +63,24 @@ impl SchedulerMetrics {
             attempt_seconds: metrics.histograms(
                 "scheduler_scheduling_attempt_duration_seconds",
                 "Scheduling attempt latency in seconds (scheduling algorithm + binding)",
-                &exponential(0.001, 2.0, 15),
+                &doubling(0.001, 15),
                 &["result", "profile"],
             ),
             algorithm_seconds: metrics.histogram(
                 "scheduler_scheduling_algorithm_duration_seconds",
                 "Scheduling algorithm latency in seconds",
-                &exponential(0.001, 2.0, 15),
+                &doubling(0.001, 15),
             ),
             tries: metrics.histogram(
                 "scheduler_pod_scheduling_attempts",
                 "Number of attempts to successfully schedule a pod.",
-                &exponential(1.0, 2.0, 5),
+                &doubling(1.0, 5),
             ),
             sli_seconds: metrics.histograms(
                 "scheduler_pod_scheduling_sli_duration_seconds",
                 "E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue and might \
                  involve multiple scheduling attempts.",
-                &exponential(0.01, 2.0, 20),
+                &doubling(0.01, 20),
                 &["attempts"],
             ),
             pending: metrics.gauges(
@@ -96,13 +91,13 @@ impl SchedulerMetrics {
             victims: metrics.histogram(
                 "scheduler_preemption_victims",
                 "Number of selected preemption victims",
-                &exponential(1.0, 2.0, 7),
+                &doubling(1.0, 7),
             ),
             stages: Arc::new(StageMetrics {
                 seconds: metrics.histograms(
                     "scheduler_framework_extension_point_duration_seconds",
                     "Latency for running all plugins of a specific extension point.",
-                    &exponential(0.0001, 2.0, 12),
+                    &doubling(0.0001, 12),
                     &["extension_point", "status", "profile"],
                 ),
                 incoming: metrics.counters(

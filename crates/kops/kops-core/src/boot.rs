@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use api_meta::{Cidr, Tree as _};
-use base64::Engine as _;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use kops_api::{Object, yaml};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
@@ -16,17 +16,21 @@ use crate::{
 /// The port of kops-controller.
 const PORT: u16 = 3988;
 
+/// Returns the SHA-256 sum, in base64, by which a configuration names a node configuration or a secret.
+pub fn content_hash(content: &[u8]) -> String {
+    STANDARD.encode(Sha256::digest(content))
+}
+
 /// Returns the document `kube_env.yaml` of a machine's user data. `config` is the group's node configuration. A machine
 /// that receives another configuration does not start, because the hash differs.
 pub fn boot_config(cluster: &Object, group: &Object, inputs: &NodeInputs, config: &str) -> String {
     let role = group.spec.text("role");
-    let hash = base64::engine::general_purpose::STANDARD.encode(Sha256::digest(config.as_bytes()));
     let mut boot = json!({
         "CloudProvider": cluster.cloud().word(),
         "ClusterName": cluster.name(),
         "InstanceGroupName": group.name(),
         "InstanceGroupRole": role,
-        "NodeupConfigHash": hash,
+        "NodeupConfigHash": content_hash(config.as_bytes()),
     });
     let addresses = addresses(cluster, group, inputs);
     if serves(group) || !asks_kops_controller(cluster) {

@@ -48,7 +48,7 @@ mod version;
 mod world;
 
 pub use assign::assign;
-pub use boot::boot_config;
+pub use boot::{boot_config, content_hash};
 pub use cluster::{CloudName, Cluster, Dns};
 pub use complete::{Machines, complete};
 pub use error::Error;

@@ -9,7 +9,7 @@ use data_encoding::HEXLOWER;
 use kops_api::{Object, Spec as _, yaml};
 use kops_node::{
     API_PORT, ClusterParameters,
-    channels::PRUNED_KINDS,
+    channels::{ADDON_LABEL, PRUNED_KINDS},
     controller::{LEASES, USER},
 };
 use kops_store::BOOTSTRAP_CHANNEL;
@@ -75,7 +75,7 @@ pub(crate) fn build_objects(cluster: &Object) -> Result<Vec<(String, String)>, E
 fn label(object: &mut Value, addon: &str) {
     let mut labels = object.at("metadata.labels").cloned().unwrap_or_else(|| json!({}));
     if let Value::Object(labels) = &mut labels {
-        labels.insert("addon.kops.k8s.io/name".to_owned(), addon.into());
+        labels.insert(ADDON_LABEL.to_owned(), addon.into());
         labels.insert("app.kubernetes.io/managed-by".to_owned(), "kops".into());
         labels.insert("k8s-addon".to_owned(), addon.into());
     }
@@ -84,7 +84,7 @@ fn label(object: &mut Value, addon: &str) {
 
 /// Returns the kinds of objects that are deleted once an add-on no longer has them.
 fn prune_kinds(addon: &str) -> Vec<Value> {
-    let selector = format!("addon.kops.k8s.io/name={addon},app.kubernetes.io/managed-by=kops");
+    let selector = format!("{ADDON_LABEL}={addon},app.kubernetes.io/managed-by=kops");
     let kind = |resource: &client::Resource| {
         let mut kind = json!({"kind": resource.kind, "labelSelector": selector});
         if !resource.group.is_empty() {

@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 use vfs::Store;
 
 use self::prune::PruneRule;
-pub use self::prune::{LeftoverObject, PRUNED_KINDS, delete_leftover};
+pub use self::prune::{ADDON_LABEL, LeftoverObject, PRUNED_KINDS, delete_leftover};
 use crate::{error::Error, store_access::open};
 
 /// Applies add-ons
@@ -211,7 +211,7 @@ fn read_manifest(store: &Store, addon: &Addon) -> Result<Vec<Value>, Error> {
         // The channel is written last, so the manifest is either newer than the channel or written by another program.
         return Err(Error::ManifestHash { manifest: addon.manifest.clone() });
     }
-    let text = String::from_utf8_lossy(&content).into_owned();
+    let text = String::from_utf8_lossy(&content);
     let objects = documents(&text).into_iter();
     let parsed = objects.map(|document| parse_yaml(&addon.manifest, document.as_bytes()));
     Ok(parsed.collect::<Result<_, _>>()?)

@@ -16,13 +16,16 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use kops_api::Spec as _;
 use kops_core::life;
-use kops_store::{DOCKER_CONFIG, IDENTITY_CA, parse_secret, parse_yaml};
+use kops_store::{DOCKER_CONFIG, IDENTITY_CA, parse_yaml};
 use pki::{Authority, Cert, ClientCa, SigningRequest, Subject, Usage, Validity};
 use serde_json::{Map, Value, json};
 use serve::{Body, Connection, Handler, Limits, ServerTls, answer};
 use vfs::Store;
 
-use crate::{error::Error, store_access::open};
+use crate::{
+    error::Error,
+    store_access::{open, read_secret},
+};
 
 pub(crate) const PORT: u16 = 3988;
 pub(crate) const DIRECTORY: &str = "/etc/kubernetes/kops-controller";
@@ -243,11 +246,8 @@ impl Controller {
 
     /// Returns the credentials of registries, if the cluster has some.
     fn docker_config(&self) -> Result<Option<Vec<u8>>, Refusal> {
-        let path = format!("secrets/{DOCKER_CONFIG}");
-        let unavailable = |error: String| Refusal(StatusCode::SERVICE_UNAVAILABLE, error);
-        let found = self.store.read(&path).map_err(|error| unavailable(error.to_string()))?;
-        let data = found.map(|(content, _)| parse_secret(&path, &content)).transpose();
-        data.map_err(|error| unavailable(error.to_string()))
+        let refusal = |error: Error| Refusal(StatusCode::SERVICE_UNAVAILABLE, error.to_string());
+        read_secret(&self.store, DOCKER_CONFIG).map_err(refusal)
     }
 
     /// Signs a certificate for the machine's own Node, without any other content.

@@ -27,7 +27,7 @@ mod testing;
 
 pub use error::Error;
 pub use etcd_client::etcd_client;
-pub use hash::{file_hash, secret_hash};
+pub use hash::file_hash;
 pub use parameters::{API_PORT, ClusterParameters, PROGRAM_ANNOTATION};
 pub use status::{check_programs, machine_problem};
 pub use store_access::{AUTHORITY_FILE, SETTINGS_FILE, read_settings, variable};

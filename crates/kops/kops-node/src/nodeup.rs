@@ -26,17 +26,21 @@ use bootstrap::{containers::Runtime, host::Host, init, node::Node, phase};
 use bootstrap_core::{Layout, config::Init, images};
 use instances::{Machine, machine};
 use kops_api::Spec as _;
-use kops_core::registry_credentials;
+use kops_core::{content_hash, registry_credentials};
 use kops_store::{DOCKER_CONFIG, parse_yaml};
 use serde_json::Value;
-use sha2::{Digest as _, Sha256};
 use telemetry::{Progress, Recorder};
 
 pub use self::kubelet::KUBELET_FIELDS;
 
 use self::context::{NodeAnswer, NodeContext};
 pub use self::volume::holds_generation;
-use crate::{error::Error, hash::file_hash, status};
+use crate::{
+    error::Error,
+    hash::file_hash,
+    status,
+    store_access::{open, read_secret},
+};
 
 /// Configures this machine for its instance group
 #[derive(clap::Args, Debug)]
@@ -89,11 +93,11 @@ async fn configure(args: &Args) -> Result<(), Error> {
         base => NodeAnswer {
             config: control_plane::read_node_config(base, &boot)?,
             certificate: None,
-            docker_config: control_plane::read_secret(base, DOCKER_CONFIG)?,
+            docker_config: read_secret(&open(base)?, DOCKER_CONFIG)?,
         },
     };
     let text = answer.config;
-    if STANDARD.encode(Sha256::digest(text.as_bytes())) != hash {
+    if content_hash(text.as_bytes()) != hash {
         return Err(Error::NodeConfig);
     }
     pki::write_file(Path::new(APPLIED_CONFIG), text.as_bytes(), pki::KEY_MODE)?;

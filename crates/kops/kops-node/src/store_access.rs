@@ -5,6 +5,7 @@ use std::path::Path;
 
 use instances::machine::TRUSTED_FILES;
 use kops_api::Spec as _;
+use kops_store::parse_secret;
 use serde_json::Value;
 use vfs::Store;
 
@@ -44,4 +45,11 @@ pub(crate) fn open(url: &str) -> Result<Store, Error> {
         Some(settings) => Store::open_in(url, &|name| variable(&settings, name))?,
         None => Store::open(url)?,
     })
+}
+
+/// Reads a secret of a cluster's store; `None` if it does not exist.
+pub(crate) fn read_secret(store: &Store, name: &str) -> Result<Option<Vec<u8>>, Error> {
+    let path = format!("secrets/{name}");
+    let found = store.read(&path)?;
+    Ok(found.map(|(content, _)| parse_secret(&path, &content)).transpose()?)
 }

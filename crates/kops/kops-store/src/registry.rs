@@ -79,11 +79,15 @@ impl Registry {
         self.read(&path(Kind::Cluster, name, name), Kind::Cluster, name)
     }
 
-    /// Returns the complete specification of a cluster, which the last update has stored.
-    pub fn complete_cluster(&self, name: &str) -> Result<Object, Error> {
+    /// Returns the complete specification of a cluster, which the last update has stored; `None` before the first one.
+    pub fn last_complete_cluster(&self, name: &str) -> Result<Option<Object>, Error> {
         let path = format!("{name}/cluster-completed.spec");
-        let found = self.read(&path, Kind::Cluster, name)?;
-        found.map(|(object, _)| object).ok_or_else(|| {
+        Ok(self.read(&path, Kind::Cluster, name)?.map(|(object, _)| object))
+    }
+
+    /// Returns the complete specification of a cluster that has been updated.
+    pub fn complete_cluster(&self, name: &str) -> Result<Object, Error> {
+        self.last_complete_cluster(name)?.ok_or_else(|| {
             let problem = "was never updated; run kops update cluster --yes";
             Error::object("cluster", name, problem)
         })
@@ -126,10 +130,7 @@ impl Registry {
 
     /// Returns the names of the etcd clusters that the last update created.
     pub fn created_etcd_clusters(&self, cluster: &str) -> Result<Vec<String>, Error> {
-        let path = format!("{cluster}/cluster-completed.spec");
-        let Some((complete, _)) = self.read(&path, Kind::Cluster, cluster)? else {
-            return Ok(Vec::new());
-        };
+        let Some(complete) = self.last_complete_cluster(cluster)? else { return Ok(Vec::new()) };
         let etcd = complete.spec.list("etcdClusters").iter();
         Ok(etcd.map(|etcd| etcd.text("name").to_owned()).collect())
     }

@@ -1,9 +1,8 @@
 //! The reasons to replace a machine: the differences between its configuration and its group's.
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use kops_api::Spec as _;
+use kops_core::content_hash;
 use serde_json::Value;
-use sha2::{Digest as _, Sha256};
 
 /// The field with the hash of the node configuration.
 const HASH: &str = "NodeupConfigHash";
@@ -28,7 +27,7 @@ pub(crate) fn describe_difference(old: MachineSource<'_>, new: MachineSource<'_>
     let by_hash = all.iter().position(|field| field.starts_with(HASH));
     if let Some(at) = by_hash {
         all.remove(at);
-        let named = |config: &&[u8]| STANDARD.encode(Sha256::digest(config)) == before.text(HASH);
+        let named = |config: &&[u8]| content_hash(config) == before.text(HASH);
         match (old.config.filter(named), new.config) {
             (Some(old), Some(new)) => collect_differences(&read(old), &read(new), "", &mut all),
             _ => all.push("its node configuration".to_owned()),
@@ -77,7 +76,7 @@ mod tests {
     #[test]
     fn names_differing_fields() {
         let data = |config: &str, server: &str| {
-            let hash = STANDARD.encode(Sha256::digest(config.as_bytes()));
+            let hash = content_hash(config.as_bytes());
             format!("{HASH}: {hash}\nServer: {server}\n")
         };
         let old = "Kubelet: {labels: {a: b}, max: 5}\nAssets: [x]\n";

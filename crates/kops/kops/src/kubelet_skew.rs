@@ -1,5 +1,6 @@
 //! The limit of kubelets' versions during an upgrade: a kubelet is never newer than the API servers that it talks to.
 
+use bootstrap_core::constants::CONTROL_PLANE_LABEL;
 use client::Resource;
 use instances::{Fleet, FleetSpec, untrusted};
 use kops_api::{Object, Spec as _};
@@ -15,7 +16,6 @@ use crate::{
 
 /// The largest node configuration that is read from a machine's disk, in bytes.
 pub(crate) const LARGEST_CONFIG: u64 = 4 << 20;
-const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
 
 /// Returns the limit for workers of cloud local: the oldest version that a control plane is configured for, if it is
 /// older than the wanted one.

@@ -7,7 +7,7 @@ use kops_store::Registry;
 use crate::{
     environment::CommandEnvironment,
     error::Error,
-    flags::{ReconcileCluster, RollCluster, UpdateCluster},
+    flags::{Connection, ReconcileCluster, RollCluster, UpdateCluster},
     get, roll, update,
 };
 
@@ -35,10 +35,6 @@ pub(crate) async fn run(
         api: command.api.clone(),
         ..UpdateCluster::default()
     };
-    let roll_flags = |flags: &[&str]| {
-        let flags = roll_flags(flags)?;
-        Ok::<_, Error>(RollCluster { api: command.api.clone(), ..flags })
-    };
     if !command.yes {
         return update::run(registry, &update, name, context).await;
     }
@@ -46,19 +42,19 @@ pub(crate) async fn run(
     // The update also waits until the API is served and the cluster is valid.
     update::run(registry, &update, name, context).await?;
     writeln!(context.out, "Performing rolling-update for control plane")?;
-    roll::run(registry, &roll_flags(&[CONTROL_PLANE_ROLES])?, name, context).await?;
+    roll::run(registry, &roll_flags(&[CONTROL_PLANE_ROLES], &command.api)?, name, context).await?;
     writeln!(context.out, "Updating node configuration")?;
     update::run(registry, &update, name, context).await?;
     writeln!(context.out, "Performing rolling-update for nodes")?;
-    roll::run(registry, &roll_flags(&[])?, name, context).await?;
+    roll::run(registry, &roll_flags(&[], &command.api)?, name, context).await?;
     writeln!(context.out, "Pruning old resources that are no longer used")?;
     update::run(registry, &UpdateCluster { prune: true, ..update }, name, context).await
 }
 
-fn roll_flags(flags: &[&str]) -> Result<RollCluster, Error> {
+fn roll_flags(flags: &[&str], api: &Connection) -> Result<RollCluster, Error> {
     let all = ["rolling-update", "--yes"].iter().chain(flags);
-    let parsed = <RollCommand as clap::Parser>::try_parse_from(all);
-    parsed.map(|command| command.flags).map_err(Error::Arguments)
+    let parsed = <RollCommand as clap::Parser>::try_parse_from(all).map_err(Error::Arguments)?;
+    Ok(RollCluster { api: api.clone(), ..parsed.flags })
 }
 
 #[cfg(test)]
@@ -67,10 +63,11 @@ mod tests {
 
     #[test]
     fn rolls_control_plane_before_nodes() {
-        let first = roll_flags(&[CONTROL_PLANE_ROLES]).unwrap_or_else(|e| panic!("{e}"));
+        let api = Connection::default();
+        let first = roll_flags(&[CONTROL_PLANE_ROLES], &api).unwrap_or_else(|e| panic!("{e}"));
         assert!(first.yes && !first.force && !first.cloudonly);
         assert_eq!(first.instance_group_roles, ["apiserver", "control-plane"]);
-        let second = roll_flags(&[]).unwrap_or_else(|e| panic!("{e}"));
+        let second = roll_flags(&[], &api).unwrap_or_else(|e| panic!("{e}"));
         assert!(second.yes && second.instance_group_roles.is_empty());
     }
 }

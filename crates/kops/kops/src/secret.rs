@@ -3,8 +3,7 @@
 use std::io::Write;
 
 use kops_api::{Object, Spec as _};
-use kops_core::{CloudName, Cluster as _, registry_credentials};
-use kops_node::secret_hash;
+use kops_core::{CloudName, Cluster as _, content_hash, registry_credentials};
 use kops_store::{Registry, parse_yaml};
 use serde_json::Value;
 
@@ -130,11 +129,9 @@ pub(crate) fn encryption_hash(registry: &Registry, cluster: &Object) -> Result<S
     let config = registry.secrets(name).read(ENCRYPTION_CONFIG.name)?;
     if cluster.spec.flag("encryptionConfig") == Some(true) {
         let config = config.ok_or_else(|| Error::MissingEncryptionConfig(name.to_owned()))?;
-        return Ok(secret_hash(&config));
+        return Ok(content_hash(&config));
     }
-    let path = format!("{name}/cluster-completed.spec");
-    let before = registry.read_object(&path)?;
-    let before = before.map(|(text, _)| Object::read(&path, &text)).transpose()?;
+    let before = registry.last_complete_cluster(name)?;
     let was_encrypted = before.is_some_and(|old| old.spec.flag("encryptionConfig") == Some(true));
     let is_plain = |config: Vec<u8>| {
         Ok::<_, Error>(first_providers(&config)?.iter().all(|provider| provider == "identity"))

@@ -18,11 +18,10 @@ const MIN_BURST: u64 = 64 << 10;
 /// containerd passes the largest burst, 512 MiB, so that short-lived Pods would never be limited. A burst lasts for one
 /// second at most.
 fn limit(rate: u64, burst: u64) -> Option<RateLimit> {
-    let bytes_per_second = rate / 8;
     if rate == 0 {
         return None;
     }
-    let bytes_per_second = bytes_per_second.max(1);
+    let bytes_per_second = (rate / 8).max(1);
     let burst = (burst / 8).min(bytes_per_second).clamp(MIN_BURST, u64::from(u32::MAX));
     let queue = (bytes_per_second / 1000).saturating_mul(LATENCY).saturating_add(burst);
     let u32 = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use api_meta::GoDuration;
+use api_meta::{Cidr, GoDuration};
 use hickory_proto::{
     op::ResponseCode,
     rr::{DNSClass, Name, RecordType},
@@ -89,9 +89,9 @@ impl Directive {
     pub(crate) fn zones(&self, texts: &[String]) -> Result<Vec<Name>, CorefileError> {
         let mut zones = Vec::new();
         for text in texts {
-            match text.parse::<Network>() {
-                Ok(network) if text.contains('/') => zones.extend(network.reverse_zones()),
-                _ => zones.push(self.zone(text)?),
+            match text.parse() {
+                Ok(network) => zones.extend(reverse_zones(network)),
+                Err(_) => zones.push(self.zone(text)?),
             }
         }
         Ok(zones)
@@ -149,8 +149,13 @@ impl Directive {
         built.or_else(|error| self.fail(format!("{text:?} is not a regular expression: {error}")))
     }
 
-    pub(crate) fn network(&self, text: &str) -> Result<Network, CorefileError> {
-        text.parse().or_else(|error: NetworkError| self.fail(error.to_string()))
+    /// Parses a network, or a single address.
+    pub(crate) fn network(&self, text: &str) -> Result<Cidr, CorefileError> {
+        match text.parse().ok().map(Cidr::host).or_else(|| text.parse().ok()) {
+            Some(network) => Ok(network),
+            None => self
+                .fail(format!("{text:?} is not an address or a network; write it as 192.0.2.0/24")),
+        }
     }
 
     /// Parses the first argument as `:8080` or `192.0.2.1:8080`; the default is a port of all addresses.
@@ -200,83 +205,36 @@ pub(crate) fn parse_name(text: &str) -> Result<Name, hickory_proto::ProtoError> 
     Ok(name)
 }
 
-/// A network, or a single address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Network {
-    address: IpAddr,
-    bits: u8,
+/// Reports whether one of the networks contains an address. An IPv4-mapped address is taken for its IPv4 address.
+pub(crate) fn any_contains(networks: &[Cidr], ip: IpAddr) -> bool {
+    let ip = ip.to_canonical();
+    networks.iter().any(|network| network.contains(ip))
 }
 
-/// The error of a network that is no CIDR and no address.
-#[derive(Debug, thiserror::Error)]
-#[error("{0:?} is not an address or a network; write it as 192.0.2.0/24")]
-pub(crate) struct NetworkError(String);
-
-impl FromStr for Network {
-    type Err = NetworkError;
-
-    fn from_str(text: &str) -> Result<Self, NetworkError> {
-        let parse = || {
-            let (address, bits) =
-                text.split_once('/').map_or((text, None), |(ip, bits)| (ip, Some(bits)));
-            let address: IpAddr = address.parse().ok()?;
-            let most = if address.is_ipv4() { 32 } else { 128 };
-            let bits = bits.map_or(Some(most), |bits| bits.parse().ok())?;
-            (bits <= most).then_some(Self { address, bits })
-        };
-        parse().ok_or_else(|| NetworkError(text.to_owned()))
-    }
-}
-
-impl Network {
-    pub(crate) fn contains(&self, ip: IpAddr) -> bool {
-        match (self.address, ip.to_canonical()) {
-            (IpAddr::V4(network), IpAddr::V4(ip)) => {
-                let host = 32 - u32::from(self.bits);
-                u64::from(network.to_bits()) >> host == u64::from(ip.to_bits()) >> host
+/// Returns the reverse zones of the network: one, or up to 128 (8 for IPv6) if it ends within a label.
+fn reverse_zones(network: Cidr) -> Vec<Name> {
+    let (value, width, label) = match network.address {
+        IpAddr::V4(ip) => (u128::from(ip.to_bits()) << 96, 32, 8),
+        IpAddr::V6(ip) => (ip.to_bits(), 128, 4),
+    };
+    let labels = u32::from(network.prefix).div_ceil(label).max(1);
+    let free = labels * label - u32::from(network.prefix);
+    debug_assert!(labels * label <= width);
+    let first = value.checked_shr(128 - labels * label).unwrap_or(0) >> free << free;
+    let zone = |number: u128| {
+        let part = |index: u32| (number >> (index * label)) & ((1 << label) - 1);
+        let parts = (0..labels).map(part);
+        let text: String = match network.address {
+            IpAddr::V4(_) => {
+                parts.map(|part| format!("{part}.")).chain(["in-addr.arpa.".to_owned()]).collect()
             }
-            (IpAddr::V6(network), IpAddr::V6(ip)) => {
-                let different = network.to_bits() ^ ip.to_bits();
-                different.leading_zeros() >= u32::from(self.bits)
+            IpAddr::V6(_) => {
+                parts.map(|part| format!("{part:x}.")).chain(["ip6.arpa.".to_owned()]).collect()
             }
-            _ => false,
-        }
-    }
-
-    pub(crate) fn address(&self) -> IpAddr {
-        self.address
-    }
-
-    pub(crate) fn bits(&self) -> u8 {
-        self.bits
-    }
-
-    /// Returns the reverse zones of the network: one, or up to 128 (8 for IPv6) if it ends within a label.
-    fn reverse_zones(&self) -> Vec<Name> {
-        let (value, width, label) = match self.address {
-            IpAddr::V4(ip) => (u128::from(ip.to_bits()) << 96, 32, 8),
-            IpAddr::V6(ip) => (ip.to_bits(), 128, 4),
         };
-        let labels = u32::from(self.bits).div_ceil(label).max(1);
-        let free = labels * label - u32::from(self.bits);
-        debug_assert!(labels * label <= width);
-        let first = value.checked_shr(128 - labels * label).unwrap_or(0) >> free << free;
-        let zone = |number: u128| {
-            let part = |index: u32| (number >> (index * label)) & ((1 << label) - 1);
-            let parts = (0..labels).map(part);
-            let text: String = match self.address {
-                IpAddr::V4(_) => parts
-                    .map(|part| format!("{part}."))
-                    .chain(["in-addr.arpa.".to_owned()])
-                    .collect(),
-                IpAddr::V6(_) => {
-                    parts.map(|part| format!("{part:x}.")).chain(["ip6.arpa.".to_owned()]).collect()
-                }
-            };
-            Name::from_ascii(text).ok()
-        };
-        (0..1u128 << free).filter_map(|more| zone(first | more)).collect()
-    }
+        Name::from_ascii(text).ok()
+    };
+    (0..1u128 << free).filter_map(|more| zone(first | more)).collect()
 }
 
 /// Returns the longest of these zones that holds the name.
@@ -442,18 +400,19 @@ mod tests {
         assert_eq!(zones("fd00::/7"), ["c.f.ip6.arpa.", "d.f.ip6.arpa."]);
         assert_eq!(zones("192.0.2.1/32"), ["1.2.0.192.in-addr.arpa."]);
         assert_eq!(zones("example.org"), ["example.org."]);
-        let network: Network = "10.8.0.0/13".parse().unwrap();
+        let network = directive.network("10.8.0.0/13").unwrap();
         for (ip, inside) in [
             ("10.15.1.1", true),
             ("10.16.0.0", false),
             ("::ffff:10.9.0.1", true),
             ("fd00::1", false),
         ] {
-            assert_eq!(network.contains(ip.parse().unwrap()), inside, "{ip}");
+            assert_eq!(any_contains(&[network], ip.parse().unwrap()), inside, "{ip}");
         }
-        assert!("0.0.0.0/0".parse::<Network>().unwrap().contains([1, 2, 3, 4].into()));
+        let all = directive.network("0.0.0.0/0").unwrap();
+        assert!(any_contains(&[all], [1, 2, 3, 4].into()));
         for bad in ["10.0.0.0/33", "10.0.0.0/-1", "x", "10.0.0/8"] {
-            assert!(bad.parse::<Network>().is_err(), "{bad}");
+            assert!(directive.network(bad).is_err(), "{bad}");
         }
     }
 

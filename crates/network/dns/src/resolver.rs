@@ -11,7 +11,7 @@ use hickory_proto::{
 };
 
 use crate::{
-    chain::{Answer, Chain, Context, Next, Request, Server},
+    chain::{Answer, Context, Next, Request, Server},
     corefile::Block,
     plugin::ForwardError,
     wire,
@@ -26,15 +26,10 @@ const TRANSFERRED: usize = 200;
 
 /// Answers queries with one state of the Corefile.
 pub(crate) struct Resolver {
-    blocks: Vec<ServerBlock>,
+    blocks: Vec<Block>,
     context: Context,
     /// The name of the loop probe: if a query for it arrives, there is a loop.
     probe: Name,
-}
-
-struct ServerBlock {
-    options: Block,
-    chain: Chain,
 }
 
 /// The origin of a query.
@@ -47,14 +42,13 @@ pub(crate) struct Via {
 
 impl Resolver {
     pub(crate) fn new(blocks: Vec<Block>, context: Context) -> Arc<Self> {
-        let server = |options: Block| ServerBlock { chain: options.chain.clone().into(), options };
         let label = || format!("{}", rt::random::<u64>());
         let probe = Name::from_ascii(format!("{}.{}.", label(), label())).unwrap_or_default();
-        Arc::new(Self { blocks: blocks.into_iter().map(server).collect(), context, probe })
+        Arc::new(Self { blocks, context, probe })
     }
 
-    pub(crate) fn blocks(&self) -> impl Iterator<Item = &Block> {
-        self.blocks.iter().map(|block| &block.options)
+    pub(crate) fn blocks(&self) -> &[Block] {
+        &self.blocks
     }
 
     /// Returns the messages that answer a packet: several ones for a zone transfer, none for a packet that gets no
@@ -103,10 +97,9 @@ impl Resolver {
     }
 
     /// Returns the block on this port with the longest matching zone.
-    fn block(&self, name: &Name, port: u16) -> Option<&ServerBlock> {
-        let on_port = self.blocks.iter().filter(|block| block.options.port == port);
-        let zones =
-            on_port.flat_map(|block| block.options.zones.iter().map(move |zone| (zone, block)));
+    fn block(&self, name: &Name, port: u16) -> Option<&Block> {
+        let on_port = self.blocks.iter().filter(|block| block.port == port);
+        let zones = on_port.flat_map(|block| block.zones.iter().map(move |zone| (zone, block)));
         let matching = zones.filter(|(zone, _)| zone.zone_of(name));
         // The first block wins among equal zones.
         let longest = matching.fold(None, |longest: Option<(&Name, _)>, found| match longest {
@@ -127,8 +120,8 @@ impl Resolver {
     async fn probe_for_loops(&self) {
         let mut query = Message::new(0, MessageType::Query, OpCode::Query);
         query.add_query(Query::query(self.probe.clone(), RecordType::HINFO));
-        while self.blocks().any(|block| block.loops) {
-            for block in self.blocks().filter(|block| block.loops) {
+        while self.blocks.iter().any(|block| block.loops) {
+            for block in self.blocks.iter().filter(|block| block.loops) {
                 for forward in block.forwards.iter().filter(|forward| forward.covers(&self.probe)) {
                     forward.looped.store(false, Ordering::Relaxed);
                     forward.probe(&query).await;
@@ -161,14 +154,14 @@ impl Server for Resolver {
     fn resolve<'a>(self: Arc<Self>, request: &'a mut Request) -> BoxFuture<'a, Answer> {
         Box::pin(async move {
             if *request.name() == self.probe {
-                let forwards = self.blocks().flat_map(|block| &block.forwards);
+                let forwards = self.blocks.iter().flat_map(|block| &block.forwards);
                 forwards.for_each(|forward| forward.looped.store(true, Ordering::Relaxed));
                 return Ok(Some(request.reply(ResponseCode::ServFail)));
             }
             let block = self.block(request.name(), request.port);
-            let is_served = |block: &&ServerBlock| {
-                (request.is_internet() || block.options.any_class)
-                    && (!request.is_transfer() || block.options.transfers)
+            let is_served = |block: &&Block| {
+                (request.is_internet() || block.any_class)
+                    && (!request.is_transfer() || block.transfers)
             };
             let Some(block) = block.filter(is_served) else {
                 return Ok(Some(request.reply(ResponseCode::Refused)));

@@ -366,8 +366,7 @@ impl Reload {
                 }
             };
             self.lines = lines;
-            let before: Vec<Block> = self.current.get().blocks().cloned().collect();
-            if addresses(&before) != addresses(&blocks) {
+            if addresses(self.current.get().blocks()) != addresses(&blocks) {
                 tracing::warn!(
                     "the Corefile's ports or addresses changed: restart to listen there"
                 );

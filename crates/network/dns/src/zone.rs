@@ -9,6 +9,7 @@ use hickory_proto::rr::{
 use net_core::api::{EndpointSlice, Protocol, Service, ServiceType, SliceEndpoint};
 
 use crate::{
+    directive::parse_name,
     index::{Index, cluster_ips, ready_addresses},
     options::{KubernetesOptions, PodMode},
     records::{address_data, reversed},
@@ -248,9 +249,8 @@ impl<'a> Zone<'a> {
     }
 
     fn alias(&self, owner: &Name, service: &Service, whole: bool) -> Answer {
-        let target = Name::from_ascii(&service.spec.external_name);
-        let Some(mut target) = target.ok().filter(|_| whole) else { return Answer::NoSuchName };
-        target.set_fqdn(true);
+        let target = parse_name(&service.spec.external_name);
+        let Some(target) = target.ok().filter(|_| whole) else { return Answer::NoSuchName };
         let record = self.record(owner, RData::CNAME(CNAME(target.clone())));
         Answer::Alias(Box::new(Alias { record, target }))
     }
@@ -390,7 +390,7 @@ impl<'a> Zone<'a> {
     }
 
     /// Returns a name in this zone; `None` if it would be too long.
-    fn below(&self, prefix: &str) -> Option<Name> {
+    pub(crate) fn below(&self, prefix: &str) -> Option<Name> {
         let mut name = Name::from_ascii(prefix).ok()?.append_domain(self.origin).ok()?;
         name.set_fqdn(true);
         Some(name)

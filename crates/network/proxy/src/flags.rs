@@ -198,7 +198,6 @@ pub struct Tables;
 
 impl known::Tables for Tables {
     const TABLES: &'static [&'static [Flag]] = &[IGNORED, known::COMMON];
-    const ACTING: &'static [&'static str] = &["feature-gates"];
 }
 
 /// Parses an address to listen on. As upstream, a bare IP gets the default port, and an empty text is the default.

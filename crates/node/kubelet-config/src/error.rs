@@ -14,3 +14,8 @@ pub enum ConfigError {
     #[error("--{flag}={value}: it must be {expected}")]
     Flag { flag: &'static str, value: String, expected: &'static str },
 }
+
+/// Returns the error of a field's value.
+pub(crate) fn invalid(field: &'static str, message: impl ToString) -> ConfigError {
+    ConfigError::Invalid { field, message: message.to_string() }
+}

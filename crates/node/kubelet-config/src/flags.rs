@@ -2,7 +2,7 @@
 //! before that is decoded, so flag and field share one parser.
 
 mod fields;
-pub(crate) mod form;
+mod form;
 mod ignored;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};

@@ -5,7 +5,10 @@ use std::time::Duration;
 use api_config::{GoDuration, kubelet::MemorySwap};
 use serde::Deserialize;
 
-use crate::{error::ConfigError, gates::FeatureGates, rate::not_negative};
+use crate::{
+    error::{ConfigError, invalid},
+    gates::FeatureGates,
+};
 
 /// The machine's fields of the configuration file.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -50,10 +53,6 @@ pub struct MemoryQos {
     pub throttling_factor: f64,
     /// `true` if requested memory is protected: hard for guaranteed Pods, soft for burstable ones.
     pub reserve: bool,
-}
-
-fn invalid(field: &'static str, message: String) -> ConfigError {
-    ConfigError::Invalid { field, message }
 }
 
 impl KernelSettings {
@@ -126,11 +125,6 @@ fn memory_qos(
         return Err(invalid("memoryReservationPolicy", message));
     }
     Ok(is_on.then_some(MemoryQos { throttling_factor, reserve }))
-}
-
-/// Returns the largest number of Pods: `maxPods`, or `podsPerCore` on each CPU if that is less.
-pub(crate) fn pods_per_core(value: i32) -> Result<u32, ConfigError> {
-    not_negative("podsPerCore", value)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use api_config::GoDuration;
 use serde::Deserialize;
 
 use crate::{
-    error::ConfigError,
+    error::{ConfigError, invalid},
     rate::{Rate, RateField},
 };
 
@@ -85,10 +85,6 @@ impl ImageSettings {
             credential_providers: None,
         })
     }
-}
-
-fn invalid(field: &'static str, message: impl Into<String>) -> ConfigError {
-    ConfigError::Invalid { field, message: message.into() }
 }
 
 fn parallel_pulls(config: &ImageConfiguration) -> Result<Option<usize>, ConfigError> {

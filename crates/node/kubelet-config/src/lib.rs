@@ -29,7 +29,6 @@ pub use cloud::CloudSettings;
 pub use configuration::KubeletConfiguration;
 pub use error::ConfigError;
 pub use eviction::EvictionSettings;
-pub use gates::FeatureGates;
 pub use host::{KernelSettings, MemoryQos};
 pub use images::{CredentialProviderPaths, ImageSettings};
 pub use load::{load, parse};

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use api_config::{GoDuration, kubelet::MemoryReservation};
-use api_meta::{Quantity, go_quote};
+use api_meta::{Quantity, go_bool, go_quote};
 use pod_core::{
     cpus::{CpuSet, Options},
     numa_memory::HUGE_PAGES,
@@ -13,8 +13,7 @@ use serde::Deserialize;
 
 use crate::{
     defaults::{duration_or, text_or},
-    error::ConfigError,
-    flags::form::parse_bool,
+    error::{ConfigError, invalid},
 };
 
 type Texts = BTreeMap<String, String>;
@@ -115,10 +114,6 @@ enum OptionError {
         go_quote(value)
     )]
     Bool { name: String, value: String },
-}
-
-fn invalid(field: &'static str, message: impl ToString) -> ConfigError {
-    ConfigError::Invalid { field, message: message.to_string() }
 }
 
 impl PlacementSettings {
@@ -301,7 +296,7 @@ fn topology_options(values: &Texts) -> Result<(bool, usize), OptionError> {
 
 fn parse_option(name: &str, value: &str) -> Result<bool, OptionError> {
     let bad = || OptionError::Bool { name: name.to_owned(), value: value.to_owned() };
-    parse_bool(value).ok_or_else(bad)
+    go_bool(value).ok_or_else(bad)
 }
 
 #[cfg(test)]

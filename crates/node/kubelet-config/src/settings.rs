@@ -17,13 +17,13 @@ use crate::{
     cloud::CloudSettings,
     configuration::KubeletConfiguration,
     defaults::{duration_or, path, text_or},
-    error::ConfigError,
+    error::{ConfigError, invalid},
     eviction::EvictionSettings,
     gates::FeatureGates,
-    host::{KernelSettings, pods_per_core},
+    host::KernelSettings,
     images::ImageSettings,
     placement::PlacementSettings,
-    rate::{Rate, RateField},
+    rate::{Rate, RateField, not_negative},
     reservation::{self, Enforcement},
     shutdown::{self, ShutdownPeriod},
     static_url::{self, StaticUrl},
@@ -236,7 +236,7 @@ impl Settings {
             cpu_quota: config.cpu_cfs_quota.unwrap_or(true),
             max_pods: if config.max_pods == 0 { 110 } else { config.max_pods },
             pod_cidr: config.pod_cidr.clone(),
-            pods_per_core: pods_per_core(config.pods_per_core)?,
+            pods_per_core: not_negative("podsPerCore", config.pods_per_core)?,
             images: ImageSettings::new(&config.images)?,
             log_max_size,
             log_max_files: config.container_log_max_files.map_or(5, log_files),
@@ -307,10 +307,6 @@ impl Settings {
             "containerRuntimeEndpoint": self.runtime_endpoint,
         })
     }
-}
-
-fn invalid(field: &'static str, message: impl ToString) -> ConfigError {
-    ConfigError::Invalid { field, message: message.to_string() }
 }
 
 fn parse_address(field: &'static str, value: &str, default: &str) -> Result<IpAddr, ConfigError> {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use api_config::{GoDuration, kubelet::PriorityGracePeriod};
+use pod_core::admit::CRITICAL;
 use serde::Deserialize;
 
 use crate::{error::ConfigError, gates::FeatureGates};
@@ -24,9 +25,6 @@ pub struct ShutdownPeriod {
     /// The time that the Pods have to end.
     pub grace: Duration,
 }
-
-/// The lowest priority of critical Pods.
-const CRITICAL: i32 = 2_000_000_000;
 
 /// Returns the periods by rising priority. Without any, the node does not wait for Pods when it shuts down.
 pub(crate) fn periods(

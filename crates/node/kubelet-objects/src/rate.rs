@@ -1,70 +1,53 @@
 //! Limits the rate of requests.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::sync::{Mutex, PoisonError};
 
+use api_meta::TokenBucket;
 use tokio::time::Instant;
 
-/// A token bucket. It is full at first.
+/// A limit of some requests per second with a burst, or none.
 #[derive(Debug)]
-pub struct RateLimit {
-    /// The tokens per second and the size of the bucket; `None` if there is no limit.
-    limit: Option<Limit>,
-    state: Mutex<State>,
-}
+pub struct RateLimit(Option<Mutex<Bucket>>);
 
-#[derive(Clone, Copy, Debug)]
-struct Limit {
+#[derive(Debug)]
+struct Bucket {
+    tokens: TokenBucket,
     per_second: f64,
-    burst: f64,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct State {
-    tokens: f64,
     at: Instant,
 }
 
 impl RateLimit {
     /// Creates a limit of some requests per second with a burst.
     pub fn new(per_second: u32, burst: u32) -> Self {
-        let limit = Limit { per_second: per_second.into(), burst: burst.into() };
-        let state = State { tokens: limit.burst, at: Instant::now() };
-        Self { limit: Some(limit), state: Mutex::new(state) }
+        // A bucket without any burst would never have a whole token.
+        let tokens = TokenBucket::new(burst.max(1).into());
+        Self(Some(Mutex::new(Bucket { tokens, per_second: per_second.into(), at: Instant::now() })))
     }
 
     /// Creates a limit that allows everything.
     pub fn unlimited() -> Self {
-        let state = State { tokens: 0.0, at: Instant::now() };
-        Self { limit: None, state: Mutex::new(state) }
+        Self(None)
     }
 
-    /// Takes a token, or returns the time until there is one.
-    fn take(&self) -> Result<(), Duration> {
-        let Some(limit) = self.limit else { return Ok(()) };
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Takes from the bucket with the tokens that it has now. Returns `None` if there is no limit.
+    fn take<T>(&self, take: impl FnOnce(&mut Bucket) -> T) -> Option<T> {
+        let mut bucket = self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        let gained = now.duration_since(state.at).as_secs_f64() * limit.per_second;
-        // A bucket without any burst would never have a whole token.
-        state.tokens = (state.tokens + gained).min(limit.burst.max(1.0));
-        state.at = now;
-        if state.tokens >= 1.0 {
-            state.tokens -= 1.0;
-            return Ok(());
-        }
-        Err(Duration::from_secs_f64((1.0 - state.tokens) / limit.per_second))
+        let passed = now.saturating_duration_since(bucket.at);
+        let per_second = bucket.per_second;
+        bucket.tokens.refill(passed, per_second);
+        bucket.at = now;
+        Some(take(&mut bucket))
     }
 
     /// Takes a token. Returns `false` if there is none.
     pub fn try_take(&self) -> bool {
-        self.take().is_ok()
+        self.take(|bucket| bucket.tokens.take()).unwrap_or(true)
     }
 
     /// Takes a token, and waits until there is one.
     pub async fn wait(&self) {
-        while let Err(missing) = self.take() {
+        if let Some(missing) = self.take(|bucket| bucket.tokens.reserve(bucket.per_second)) {
             tokio::time::sleep(missing).await;
         }
     }
@@ -72,6 +55,8 @@ impl RateLimit {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]

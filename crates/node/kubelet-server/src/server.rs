@@ -88,10 +88,11 @@ struct ReadOnly {
 impl Handler for ReadOnly {
     fn handle(&self, request: Request<Body>) -> BoxFuture<'_, Response<Body>> {
         Box::pin(async move {
+            if request.method() != Method::GET {
+                return not_found();
+            }
             let (path, query) = path_and_query(&request);
-            let is_get = request.method() == Method::GET;
-            let monitored = monitor(&self.backend, &path, &query).await.filter(|_| is_get);
-            monitored.unwrap_or_else(not_found)
+            monitor(&self.backend, &path, &query).await.unwrap_or_else(not_found)
         })
     }
 }

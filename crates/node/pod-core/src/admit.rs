@@ -20,7 +20,7 @@ use crate::{
 pub use crate::refusal::Refusal;
 
 /// The lowest priority of critical Pods.
-const CRITICAL: i32 = 2_000_000_000;
+pub const CRITICAL: i32 = 2_000_000_000;
 
 /// The state of a node that admission needs.
 #[derive(Clone, Debug, Default)]

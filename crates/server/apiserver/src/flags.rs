@@ -538,7 +538,6 @@ pub struct Ignored;
 
 impl known::Tables for Ignored {
     const TABLES: &'static [&'static [Flag]] = &[IGNORED, known::COMMON];
-    const ACTING: &'static [&'static str] = &["feature-gates"];
 }
 
 #[cfg(test)]

@@ -44,7 +44,6 @@ use client::{Client, ClientMetrics, WorkQueue};
 use diagnostics::Slis;
 use pki::AltName;
 use store::Store;
-use telemetry::metrics::Metrics;
 use tokio::net::TcpListener;
 
 pub use api_config::FeatureGates;
@@ -155,7 +154,7 @@ pub async fn start_with(
     let plugins = Plugins::load(&config)?;
     let image_policy = plugins.image_policy(&chain)?;
     let webhook_users = plugins.webhook_users(&chain)?;
-    let metrics = Metrics::of_component(KUBERNETES_VERSION);
+    let metrics = diagnostics::component_metrics(&config.features);
     let auditor = Auditor::new(&config.audit, &metrics, tasks)?;
     let mut observers = Vec::new();
     let objects: Arc<Snapshot> = Arc::default();

@@ -8,13 +8,12 @@ use std::{
 };
 
 use api_config::{
-    FeatureGateFlags, Kubeconfig,
+    FeatureGateFlags, FeatureGates, Kubeconfig,
     known::{self, Flag, KnownFlags},
 };
 use client::Client;
 use encryption::Encryption;
 use store::{Store, embedded::Embedded};
-use telemetry::metrics::Metrics;
 
 use crate::{failure::Failure, process::GRACE, serving_flags};
 
@@ -68,7 +67,7 @@ pub(crate) async fn kube_apiserver(
 ) -> Result<(), Failure> {
     let mut config = args.config()?;
     apiserver::check(&config)?;
-    log_features(&args.features)?;
+    log_features(&config.features);
     args.ignored.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     // The server outlives the signal to stop by the shutdown delay.
     let serving = rt::Tasks::new(rt::Shutdown::new());
@@ -161,8 +160,9 @@ pub(crate) async fn kube_controller_manager(
     let args = &command.args;
     let mut config = args.config()?;
     let component = "kube-controller-manager";
-    config.metrics = Metrics::of_component(diagnostics::KUBERNETES_VERSION);
-    log_features(&args.features)?;
+    let features = args.features.gates()?;
+    config.metrics = diagnostics::component_metrics(&features);
+    log_features(&features);
     args.ignored.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     let agent = "kube-controller-manager/v1.36.2 (windlass)";
     let accounts =
@@ -176,6 +176,7 @@ pub(crate) async fn kube_controller_manager(
         authentication: optional_client(args.authentication_kubeconfig.as_deref(), agent)?,
         authorization: optional_client(args.authorization_kubeconfig.as_deref(), agent)?,
         metrics: config.metrics.clone(),
+        features,
         page: None,
         configuration: config.configz(),
     };
@@ -227,7 +228,6 @@ impl known::Tables for SchedulerIgnoredFlags {
         known::CLIENT,
         known::COMMON,
     ];
-    const ACTING: &'static [&'static str] = &["feature-gates"];
 }
 
 pub(crate) async fn kube_scheduler(command: &Scheduler, tasks: rt::Tasks) -> Result<(), Failure> {
@@ -237,8 +237,9 @@ pub(crate) async fn kube_scheduler(command: &Scheduler, tasks: rt::Tasks) -> Res
     }
     let mut config = args.config()?;
     let component = "kube-scheduler";
-    config.metrics = Metrics::of_component(diagnostics::KUBERNETES_VERSION);
-    log_features(&command.features)?;
+    let features = command.features.gates()?;
+    config.metrics = diagnostics::component_metrics(&features);
+    log_features(&features);
     command.ignored.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     let kubeconfig = config
         .kubeconfig
@@ -255,6 +256,7 @@ pub(crate) async fn kube_scheduler(command: &Scheduler, tasks: rt::Tasks) -> Res
         authentication: optional_client(args.authentication_kubeconfig.as_deref(), agent)?,
         authorization: optional_client(args.authorization_kubeconfig.as_deref(), agent)?,
         metrics: config.metrics.clone(),
+        features,
         page: Some(resource_page(&config)),
         configuration: config.configz(),
     };
@@ -262,10 +264,9 @@ pub(crate) async fn kube_scheduler(command: &Scheduler, tasks: rt::Tasks) -> Res
     Ok(scheduler::run(config, client, &tasks).await?)
 }
 
-/// Validates the feature gates and logs upstream's warnings about them.
-fn log_features(flags: &FeatureGateFlags) -> Result<(), Failure> {
-    flags.gates()?.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
-    Ok(())
+/// Logs upstream's warnings about feature gates.
+fn log_features(features: &FeatureGates) {
+    features.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
 }
 
 fn resource_page(config: &scheduler::Config) -> diagnostics::Page {

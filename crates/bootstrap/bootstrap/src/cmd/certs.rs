@@ -28,6 +28,7 @@ use crate::{
         renew_leaf,
     },
     cluster::{self, new_certificate_key},
+    external_ca::is_external,
     node::Node,
     rotate::{self, Step},
 };
@@ -208,11 +209,6 @@ fn expirations(layout: &Layout, plan: &Plan) -> Result<[Vec<Row>; 2], Error> {
     let mut authorities: Vec<Row> = authorities.collect::<Result<_, _>>()?;
     authorities.sort_by(|a, b| a.name.cmp(&b.name));
     Ok([certificates, authorities])
-}
-
-/// Returns `true` if the authority's certificate is present and its key is not.
-fn is_external(layout: &Layout, ca: Ca) -> bool {
-    layout.pki(ca.base(), "crt").exists() && !layout.pki(ca.base(), "key").exists()
 }
 
 /// Renders the tables as text.

@@ -186,6 +186,7 @@ struct Site {
 }
 
 /// The settings of one command, from its flags and its part of the UpgradeConfiguration.
+#[derive(Default)]
 struct Settings {
     /// The target version; empty for the one of the cluster's configuration.
     version: String,
@@ -206,18 +207,16 @@ impl Site {
         let version = if version.is_empty() { KUBERNETES_VERSION } else { version };
         let options = Options {
             allowed: flags.version.allowed(of.allow_experimental_upgrades, of.allow_rc_upgrades),
-            renew_certificates: false,
             etcd: flags.etcd_upgrade.or(of.etcd_upgrade).unwrap_or(true),
-            force: false,
+            ..Options::default()
         };
         let settings = Settings {
             version: version.to_owned(),
             options,
             dry_run: of.dry_run.unwrap_or_default(),
             ignored: of.ignore_preflight_errors.clone(),
-            patches: None,
-            pull_policy: String::new(),
             timeouts: file.timeouts.clone(),
+            ..Settings::default()
         };
         let mut ctx = self.context(&flags.common, settings, "upgrade plan").await?;
         if flags.version.print_config || of.print_config == Some(true) {
@@ -246,12 +245,8 @@ impl Site {
                 allowed: flags
                     .version
                     .allowed(of.allow_experimental_upgrades, of.allow_rc_upgrades),
-                renew_certificates: change
-                    .certificate_renewal
-                    .or(of.certificate_renewal)
-                    .unwrap_or(true),
-                etcd: change.etcd_upgrade.or(of.etcd_upgrade).unwrap_or(true),
                 force,
+                ..change.options(of.certificate_renewal, of.etcd_upgrade)
             },
             dry_run: change.dry_run || of.dry_run == Some(true),
             ignored: of.ignore_preflight_errors.clone(),
@@ -266,8 +261,7 @@ impl Site {
         if flags.version.print_config || of.print_config == Some(true) {
             print_configuration(&ctx)?;
         }
-        let skip =
-            if change.skip_phases.is_empty() { &of.skip_phases } else { &change.skip_phases };
+        let skip = change.skipped(&of.skip_phases);
         self.run(&upgrade::apply_phases(), only, skip, &mut ctx).await?;
         if only.is_empty() && !ctx.node.dry_run {
             println!(
@@ -284,15 +278,7 @@ impl Site {
         let (of, change) = (&file.node, &flags.change);
         let settings = Settings {
             version: String::new(),
-            options: Options {
-                allowed: Allowed::default(),
-                renew_certificates: change
-                    .certificate_renewal
-                    .or(of.certificate_renewal)
-                    .unwrap_or(true),
-                etcd: change.etcd_upgrade.or(of.etcd_upgrade).unwrap_or(true),
-                force: false,
-            },
+            options: change.options(of.certificate_renewal, of.etcd_upgrade),
             dry_run: change.dry_run || of.dry_run == Some(true),
             ignored: of.ignore_preflight_errors.clone(),
             patches: change.patches(&of.patches),
@@ -300,8 +286,7 @@ impl Site {
             timeouts: file.timeouts.clone(),
         };
         let mut ctx = self.context(&flags.common, settings, "upgrade node").await?;
-        let skip =
-            if change.skip_phases.is_empty() { &of.skip_phases } else { &change.skip_phases };
+        let skip = change.skipped(&of.skip_phases);
         self.run(&upgrade::node_phases(), only, skip, &mut ctx).await?;
         if only.is_empty() && !ctx.node.dry_run {
             if ctx.is_control_plane() {
@@ -326,17 +311,10 @@ impl Site {
         }
         let settings = Settings {
             version,
-            options: Options {
-                allowed: Allowed { experimental: true, release_candidates: true },
-                renew_certificates: false,
-                etcd: true,
-                force: true,
-            },
+            options: Options { etcd: true, ..Options::default() },
             dry_run: true,
-            ignored: Vec::new(),
-            patches: None,
-            pull_policy: String::new(),
             timeouts: file.timeouts.clone(),
+            ..Settings::default()
         };
         let ctx = self.context(&flags.common, settings, "upgrade diff").await?;
         let lines = flags.context_lines.or(of.context_lines.and_then(|n| usize::try_from(n).ok()));
@@ -435,6 +413,20 @@ impl VersionFlags {
 }
 
 impl ChangeFlags {
+    /// Returns the options of a command that is not forced, from the flags and the configuration.
+    fn options(&self, renewal: Option<bool>, etcd: Option<bool>) -> Options {
+        Options {
+            renew_certificates: self.certificate_renewal.or(renewal).unwrap_or(true),
+            etcd: self.etcd_upgrade.or(etcd).unwrap_or(true),
+            ..Options::default()
+        }
+    }
+
+    /// Returns the phases to skip.
+    fn skipped<'a>(&'a self, configured: &'a [String]) -> &'a [String] {
+        if self.skip_phases.is_empty() { configured } else { &self.skip_phases }
+    }
+
     fn patches(&self, configured: &Option<Patches>) -> Option<Patches> {
         match &self.patches {
             Some(path) => Some(Patches { directory: path.to_string_lossy().into_owned() }),

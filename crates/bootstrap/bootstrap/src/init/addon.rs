@@ -2,10 +2,13 @@
 
 use bootstrap_core::{addons, endpoint};
 use client::Resource;
+use serde_json::Value;
 
 use super::context::Ctx;
 use crate::{
+    Error,
     cluster::get,
+    node::Node,
     phase::{Outcome, Phase},
 };
 
@@ -48,21 +51,26 @@ pub(super) const PHASES: [Phase<Ctx>; 2] = [
         run: |ctx| {
             Box::pin(async {
                 let node = &mut ctx.node;
-                let config = &node.config;
-                if config.cluster.proxy.disabled {
+                if node.config.cluster.proxy.disabled {
                     return Ok(Outcome::skipped("proxy.disabled is set"));
                 }
-                let api = endpoint::of_node(&config.cluster, &config.init.local_api_endpoint);
-                let objects = addons::kube_proxy(
-                    &config.cluster,
-                    &config.proxy,
-                    config.custom_proxy,
-                    api,
-                    &node.proxy_env,
-                )?;
+                let objects = kube_proxy(node)?;
                 node.apply_all(objects).await?;
                 Ok(Outcome::done())
             })
         },
     },
 ];
+
+/// Returns the objects of kube-proxy.
+pub(crate) fn kube_proxy(node: &Node) -> Result<Vec<Value>, Error> {
+    let config = &node.config;
+    let api = endpoint::of_node(&config.cluster, &config.init.local_api_endpoint);
+    Ok(addons::kube_proxy(
+        &config.cluster,
+        &config.proxy,
+        config.custom_proxy,
+        api,
+        &node.proxy_env,
+    )?)
+}

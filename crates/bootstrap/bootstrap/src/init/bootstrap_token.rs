@@ -23,8 +23,6 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
             for entry in &node.config.init.bootstrap_tokens {
                 objects.push(token_secret(&entry.token.parse()?, entry, node.now()));
             }
-            objects.push(objects::api_server_kubelet_client());
-            objects.extend(objects::node_bootstrap());
             // This ConfigMap is public. It contains no user, only the server and its CA.
             let ca = std::fs::read_to_string(node.layout.pki("ca", "crt"))
                 .map_err(crate::error::io("read", &node.layout.pki("ca", "crt")))?;
@@ -32,7 +30,7 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
                 endpoint::stable_url(&node.config.cluster, &node.config.init.local_api_endpoint);
             let info: Kubeconfig = discovery::cluster_info_kubeconfig(&server, &ca);
             objects.push(discovery::cluster_info(&info.to_yaml()?));
-            objects.extend(objects::cluster_info_access());
+            objects.extend(objects::token_rights());
             node.apply_all(objects).await?;
             Ok(Outcome::done())
         })

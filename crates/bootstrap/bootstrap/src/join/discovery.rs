@@ -8,7 +8,7 @@ use std::{
 
 use api_config::{
     Kubeconfig, KubeletConfiguration,
-    kubeadm::{BootstrapTokenDiscovery, JoinConfiguration},
+    kubeadm::{BootstrapTokenDiscovery, ClusterConfiguration, JoinConfiguration},
     kubeconfig::{Cluster, User},
     yaml,
 };
@@ -17,7 +17,7 @@ use bootstrap_core::{
     DiscoveryError,
     constants::DEFAULT_CLUSTER_NAME,
     discovery::{self, CLUSTER_INFO},
-    objects,
+    hash, objects,
     tokens::Token,
 };
 use client::{Client, HttpTransport, Resource, TlsMaterial};
@@ -160,14 +160,29 @@ async fn cluster_info(client: &Client) -> Result<Value, Error> {
 
 /// Reads the configuration that the cluster publishes for joining machines.
 pub(super) async fn read_configuration(client: &Client, node: &mut Node) -> Result<(), Error> {
-    let config = get(client, &Resource::CONFIG_MAPS, "kube-system", "kubeadm-config").await?;
-    let config = config.ok_or(JoinError::NoConfigMap("kubeadm-config"))?;
-    node.config.cluster = objects::read_kubeadm_config(&config)?;
-    let kubelet = get(client, &Resource::CONFIG_MAPS, "kube-system", "kubelet-config").await?;
-    let kubelet = kubelet.ok_or(JoinError::NoConfigMap("kubelet-config"))?;
-    let text = kubelet.text("data.kubelet");
-    node.config.kubelet = KubeletConfiguration::from_value(yaml::parse(text)?)?.value;
+    node.config.cluster = cluster_configuration(client).await?;
+    (node.config.kubelet, _) = kubelet_configuration(client).await?;
     Ok(())
+}
+
+/// Reads the cluster's configuration from the ConfigMap kubeadm-config.
+pub(crate) async fn cluster_configuration(client: &Client) -> Result<ClusterConfiguration, Error> {
+    let map = system_map(client, "kubeadm-config").await?;
+    Ok(objects::read_kubeadm_config(&map)?)
+}
+
+/// Reads the kubelets' configuration from the ConfigMap kubelet-config. The flag is `true` if a user has written it.
+pub(crate) async fn kubelet_configuration(
+    client: &Client,
+) -> Result<(KubeletConfiguration, bool), Error> {
+    let map = system_map(client, "kubelet-config").await?;
+    let config = KubeletConfiguration::from_value(yaml::parse(map.text("data.kubelet"))?)?.value;
+    Ok((config, !hash::is_untouched(&map)))
+}
+
+async fn system_map(client: &Client, name: &'static str) -> Result<Value, Error> {
+    let map = get(client, &Resource::CONFIG_MAPS, "kube-system", name).await?;
+    Ok(map.ok_or(JoinError::NoConfigMap(name))?)
 }
 
 #[cfg(test)]

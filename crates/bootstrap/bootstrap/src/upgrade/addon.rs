@@ -2,7 +2,7 @@
 //! what users have changed.
 
 use api_meta::Tree as _;
-use bootstrap_core::{addons, endpoint, images, upgrade::PROGRAM};
+use bootstrap_core::{addons, images, upgrade::PROGRAM};
 use client::Resource;
 use serde_json::{Value, json};
 
@@ -10,6 +10,7 @@ use super::{cluster_state::not_upgraded, context::Ctx};
 use crate::{
     Error,
     cluster::get,
+    init::kube_proxy,
     phase::{Outcome, Phase},
 };
 
@@ -64,15 +65,7 @@ pub(super) const PHASES: [Phase<Ctx>; 2] = [
                 if get(&client, &Resource::DAEMON_SETS, "kube-system", PROXY).await?.is_none() {
                     return Ok(Outcome::skipped("kube-proxy is not installed"));
                 }
-                let config = &ctx.node.config;
-                let api = endpoint::of_node(&config.cluster, &config.init.local_api_endpoint);
-                let mut objects = addons::kube_proxy(
-                    &config.cluster,
-                    &config.proxy,
-                    config.custom_proxy,
-                    api,
-                    &ctx.node.proxy_env,
-                )?;
+                let mut objects = kube_proxy(&ctx.node)?;
                 for object in objects.iter_mut().filter(|object| object["kind"] == "DaemonSet") {
                     mark(object, ctx.program.as_deref());
                 }

@@ -18,7 +18,7 @@ pub enum Role {
 }
 
 /// The settings of an upgrade, from flags and the UpgradeConfiguration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// The unstable versions that may be the target.
     pub allowed: Allowed,

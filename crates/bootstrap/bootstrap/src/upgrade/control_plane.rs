@@ -24,6 +24,7 @@ use crate::{
     certs::{KUBECONFIGS, Renewal, renew_kubeconfig, renew_leaf},
     error::io,
     etcd::Etcd,
+    external_ca::is_external,
     manifests::write_pod,
     node::Node,
     phase::{Outcome, Phase},
@@ -139,7 +140,7 @@ fn renew(ctx: &Ctx, component: Option<Component>) -> Result<Vec<FileChange>, Err
     let (node, mut touched) = (&ctx.node, Vec::new());
     let plan = node.pki()?;
     for leaf in leaves.iter().filter_map(|name| plan.leaf(name)) {
-        if is_external(node, leaf.ca, leaf.name) {
+        if is_signed_elsewhere(node, leaf.ca, leaf.name) {
             continue;
         }
         println!("[upgrade/staticpods] Renewing {} certificate", leaf.name);
@@ -170,7 +171,7 @@ fn renew_admins(ctx: &Ctx) -> Result<Vec<FileChange>, Error> {
 
 fn renew_file(node: &Node, file: &str) -> Result<Option<FileChange>, Error> {
     let path = node.layout.kubeconfig(file);
-    if !path.exists() || is_external(node, Ca::Kubernetes, file) {
+    if !path.exists() || is_signed_elsewhere(node, Ca::Kubernetes, file) {
         return Ok(None);
     }
     println!("[upgrade/staticpods] Renewing {file} certificate");
@@ -182,18 +183,24 @@ fn renewal(node: &Node, period: std::time::Duration) -> Renewal {
     Renewal { now: node.now(), period, algorithm: None }
 }
 
-fn is_external(node: &Node, ca: Ca, name: &str) -> bool {
-    let external = !node.layout.pki(ca.base(), "key").exists();
+/// Reports whether a certificate cannot be renewed here, and tells so.
+fn is_signed_elsewhere(node: &Node, ca: Ca, name: &str) -> bool {
+    let external = is_external(&node.layout, ca);
     if external {
         println!("[upgrade/staticpods] External {} detected, skipping renew of {name}", ca.base());
     }
     external
 }
 
+/// Returns the path of a backup that begins now.
+pub(super) fn backup_directory(node: &Node, prefix: &str) -> PathBuf {
+    let time = Timestamp::from(node.now()).to_string().replace(':', "-");
+    node.layout.kubernetes.join(BACKUPS).join(format!("{prefix}{time}"))
+}
+
 /// Makes the directory for the earlier static Pods of this upgrade.
 fn make_backup_directory(node: &Node) -> Result<PathBuf, Error> {
-    let time = Timestamp::from(node.now()).to_string().replace(':', "-");
-    let directory = node.layout.kubernetes.join(BACKUPS).join(format!("{PREFIX}{time}"));
+    let directory = backup_directory(node, PREFIX);
     fs::create_dir_all(&directory).map_err(io("create the directory", &directory))?;
     let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
     fs::set_permissions(&directory, private).map_err(io("set the mode of", &directory))?;

@@ -2,9 +2,7 @@
 
 use std::fs;
 
-use api_meta::Timestamp;
-
-use super::context::Ctx;
+use super::{context::Ctx, control_plane::backup_directory};
 use crate::{
     Error, FileChange,
     error::io,
@@ -48,11 +46,9 @@ fn back_up(node: &Node, new: &str) -> Result<Vec<FileChange>, Error> {
     if api_config::yaml::parse(&current)? == api_config::yaml::parse(new)? {
         return Ok(Vec::new());
     }
-    let time = Timestamp::from(node.now()).to_string().replace(':', "-");
-    let name = format!("tmp/kubeadm-kubelet-config-{time}/config.yaml");
-    let backup = node.layout.kubernetes.join(name);
-    let directory = backup.parent().unwrap_or(&backup);
-    fs::create_dir_all(directory).map_err(io("create the directory", directory))?;
+    let directory = backup_directory(node, "kubeadm-kubelet-config-");
+    fs::create_dir_all(&directory).map_err(io("create the directory", &directory))?;
+    let backup = directory.join("config.yaml");
     pki::write_file(&backup, current.as_bytes(), pki::KEY_MODE)?;
     println!("[upgrade] Backing up kubelet config file to {:?}", backup.display());
     Ok(vec![FileChange::written(backup)])

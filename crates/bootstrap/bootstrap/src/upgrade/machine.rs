@@ -2,17 +2,20 @@
 
 use std::fs;
 
-use api_config::{
-    KubeProxyConfiguration, Kubeconfig, KubeletConfiguration, kubeadm::ApiEndpoint, yaml,
-};
+use api_config::{KubeProxyConfiguration, Kubeconfig, kubeadm::ApiEndpoint, yaml};
 use api_meta::Tree as _;
-use bootstrap_core::{Layout, config::Documents, hash, manifests::Component, objects};
+use bootstrap_core::{Layout, config::Documents, hash, manifests::Component};
 use client::{Client, Resource};
 use pki::Cert;
 use serde_json::Value;
 
 use super::context::Role;
-use crate::{Error, JoinError, UpgradeError, cluster::get, error::io};
+use crate::{
+    Error, UpgradeError,
+    cluster::get,
+    error::io,
+    join::{cluster_configuration, kubelet_configuration},
+};
 
 /// The annotation with the advertised address of an API server's static Pod.
 const ADVERTISED: &str = "kubeadm.kubernetes.io/kube-apiserver.advertise-address.endpoint";
@@ -43,24 +46,20 @@ pub async fn read_machine(client: &Client, layout: &Layout) -> Result<Machine, E
         init.local_api_endpoint = advertised(&read_pod(&manifest)?)
             .ok_or_else(|| UpgradeError::NoAddress { manifest: manifest.clone() })?;
     }
-    let map = |name: &'static str| async move {
-        get(client, &Resource::CONFIG_MAPS, "kube-system", name).await
-    };
-    let config = map("kubeadm-config").await?.ok_or(JoinError::NoConfigMap("kubeadm-config"))?;
-    documents.cluster = Some(objects::read_kubeadm_config(&config)?);
-    let kubelet = map("kubelet-config").await?.ok_or(JoinError::NoConfigMap("kubelet-config"))?;
-    let text = kubelet.text("data.kubelet");
-    documents.kubelet = Some(KubeletConfiguration::from_value(yaml::parse(text)?)?.value);
+    documents.cluster = Some(cluster_configuration(client).await?);
+    let (kubelet, custom_kubelet) = kubelet_configuration(client).await?;
+    documents.kubelet = Some(kubelet);
     let mut custom_proxy = false;
     // Nodes may not read it, and a cluster may have another service proxy.
     if role == Role::ControlPlane
-        && let Some(proxy) = map("kube-proxy").await?
+        && let Some(proxy) =
+            get(client, &Resource::CONFIG_MAPS, "kube-system", "kube-proxy").await?
     {
         let text = proxy["data"]["config.conf"].as_str().unwrap_or_default();
         documents.proxy = Some(KubeProxyConfiguration::from_value(yaml::parse(text)?)?.value);
         custom_proxy = !hash::is_untouched(&proxy);
     }
-    Ok(Machine { documents, custom_kubelet: !hash::is_untouched(&kubelet), custom_proxy, role })
+    Ok(Machine { documents, custom_kubelet, custom_proxy, role })
 }
 
 /// Reads the name of the Node from the kubelet's client certificate.

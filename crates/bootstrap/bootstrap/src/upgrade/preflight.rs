@@ -10,12 +10,13 @@ use bootstrap_core::{
     upgrade::{PROGRAM, parse_version, violations},
 };
 use client::{Client, DeleteOptions, Resource};
-use data_encoding::HEXLOWER;
 use serde_json::{Value, json};
 
 use super::{cluster_state::ClusterState, context::Ctx, machine::read_pod};
 use crate::{
-    Error, UpgradeError, images,
+    Error, UpgradeError,
+    error::io,
+    host, images,
     node::Node,
     phase::{Outcome, PREFLIGHT, Phase},
     preflight,
@@ -159,7 +160,9 @@ fn check_versions(ctx: &Ctx, state: &ClusterState) -> Result<(), Error> {
 async fn get_images(ctx: &mut Ctx) -> Result<(), Error> {
     let node = &ctx.node;
     if node.config.cluster.image_repository == OWN_REPOSITORY {
-        let program = digest_of_program()?;
+        let own = std::path::Path::new("/proc/self/exe");
+        let mut program = host::file_digest(own).map_err(io("read", own))?;
+        program.truncate(16);
         let manifest = node.layout.manifests().join(Component::ApiServer.file());
         let current = read_pod(&manifest).ok();
         let built_by =
@@ -184,20 +187,4 @@ async fn get_images(ctx: &mut Ctx) -> Result<(), Error> {
     } else {
         preflight::ensure_node_images(&ctx.node, &ctx.ignored).await
     }
-}
-
-/// Returns the start of the SHA-256 of this program's file.
-fn digest_of_program() -> Result<String, Error> {
-    let path = std::path::Path::new("/proc/self/exe");
-    let mut file = std::fs::File::open(path).map_err(crate::error::io("open", path))?;
-    let mut context = aws_lc_rs::digest::Context::new(&aws_lc_rs::digest::SHA256);
-    let mut buffer = vec![0; 1 << 20];
-    loop {
-        let length =
-            std::io::Read::read(&mut file, &mut buffer).map_err(crate::error::io("read", path))?;
-        let Some(part) = buffer.get(..length).filter(|part| !part.is_empty()) else { break };
-        context.update(part);
-    }
-    let digest = HEXLOWER.encode(context.finish().as_ref());
-    Ok(digest.chars().take(16).collect())
 }

@@ -3,31 +3,21 @@
 use bootstrap_core::objects;
 
 use super::context::Ctx;
-use crate::phase::{Outcome, Phase};
+use crate::{
+    init::{upload_kubeadm_config, upload_kubelet_config},
+    phase::{Outcome, Phase},
+};
 
 pub(super) const UPLOAD: [Phase<Ctx>; 2] = [
     Phase {
         name: "upload-config/kubeadm",
         about: "Upload the kubeadm ClusterConfiguration to a ConfigMap",
-        run: |ctx| {
-            Box::pin(async {
-                let config = objects::kubeadm_config(&ctx.node.config.cluster)?;
-                ctx.node.apply_all(config).await?;
-                Ok(Outcome::done())
-            })
-        },
+        run: |ctx| Box::pin(upload_kubeadm_config(&mut ctx.node)),
     },
     Phase {
         name: "upload-config/kubelet",
         about: "Upload the kubelet configuration to a ConfigMap",
-        run: |ctx| {
-            Box::pin(async {
-                let config = &ctx.node.config;
-                let config = objects::kubelet_config(&config.kubelet, config.custom_kubelet)?;
-                ctx.node.apply_all(config).await?;
-                Ok(Outcome::done())
-            })
-        },
+        run: |ctx| Box::pin(upload_kubelet_config(&mut ctx.node)),
     },
 ];
 
@@ -36,10 +26,7 @@ pub(super) const BOOTSTRAP_TOKEN: Phase<Ctx> = Phase {
     about: "Configure the rights of bootstrap tokens and of cluster-info",
     run: |ctx| {
         Box::pin(async {
-            let mut all = vec![objects::api_server_kubelet_client()];
-            all.extend(objects::node_bootstrap());
-            all.extend(objects::cluster_info_access());
-            ctx.node.apply_all(all).await?;
+            ctx.node.apply_all(objects::token_rights()).await?;
             Ok(Outcome::done())
         })
     },

@@ -13,7 +13,7 @@ use super::{
 use crate::{config::Config, context::Context};
 
 /// The signers that are built into Kubernetes.
-pub(crate) const SIGNERS: [&str; 4] = [KUBELET_CLIENT, KUBELET_SERVING, API_CLIENT, LEGACY];
+const SIGNERS: [&str; 4] = [KUBELET_CLIENT, KUBELET_SERVING, API_CLIENT, LEGACY];
 
 /// Returns the decoded request and the usage of the certificate. The error is the reason to refuse it.
 pub(super) fn plan(csr: &Csr) -> Result<(SigningRequest, Usage), RequestError> {

@@ -49,9 +49,8 @@ impl Balance {
     ) {
         let (own, services, queue) = (self.clone(), services.clone(), queue.clone());
         nodes.on(move |change| {
-            let facts =
-                |node: Option<&Arc<Node>>| node.and_then(|node| hints::facts(node).map(owned));
-            if facts(change.old) == facts(change.new) {
+            let before = change.old.and_then(|node| hints::facts(node));
+            if before == change.new.and_then(|node| hints::facts(node)) {
                 return;
             }
             *lock(&own.zones) = None;
@@ -92,10 +91,6 @@ impl Balance {
     pub(super) fn forget(&self, service: &str) {
         lock(&self.reported).remove(service);
     }
-}
-
-fn owned((zone, cpu): (Option<&String>, i64)) -> (Option<String>, i64) {
-    (zone.cloned(), cpu)
 }
 
 fn notice(family: &str, outcome: Result<(), Unbalanced>) -> Notice {

@@ -27,7 +27,8 @@ impl Scene {
             client_ca: None,
             authentication: Some(reviewer.clone()),
             authorization: Some(reviewer),
-            metrics: Metrics::of_component(crate::KUBERNETES_VERSION),
+            metrics: crate::component_metrics(&FeatureGates::default()),
+            features: FeatureGates::default(),
             page: Some(Page {
                 path: "/metrics/resources",
                 text: Arc::new(|| "kube_pod_resource_request 1\n".to_owned()),
@@ -168,6 +169,7 @@ async fn names_flag_when_port_is_taken() {
         authentication: None,
         authorization: None,
         metrics: Metrics::default(),
+        features: FeatureGates::default(),
         page: None,
         configuration: Value::Null,
     };

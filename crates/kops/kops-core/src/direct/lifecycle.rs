@@ -13,6 +13,8 @@ use crate::{
 
 /// The tag with the instance group of a scaling group and of its parts.
 const GROUP_TAG: &str = "kops.k8s.io/instancegroup";
+/// The kinds of the resources that belong to one instance group.
+const GROUP_KINDS: [Kind; 3] = [Kind::ScalingGroup, Kind::LaunchTemplate, Kind::LifecycleHook];
 
 /// The treatment of a kind of resources by an update.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -175,8 +177,7 @@ impl Selection {
             Body::LifecycleHook(hook) => model.find(&hook.group).unwrap_or(resource),
             _ => resource,
         };
-        let is_of_group = [Kind::ScalingGroup, Kind::LaunchTemplate, Kind::LifecycleHook];
-        let group = owner.tags.get(GROUP_TAG).filter(|_| is_of_group.contains(&resource.kind()));
+        let group = owner.tags.get(GROUP_TAG).filter(|_| GROUP_KINDS.contains(&resource.kind()));
         match group {
             Some(group) if !self.has_group(group) => Lifecycle::Ignore,
             _ => self.lifecycle(resource.kind()),
@@ -185,8 +186,7 @@ impl Selection {
 
     /// Reports whether existing resources of a kind are deleted once the model no longer has them.
     pub(super) fn deletes(&self, kind: Kind) -> bool {
-        let is_of_group = [Kind::ScalingGroup, Kind::LaunchTemplate, Kind::LifecycleHook];
-        self.lifecycle(kind).is_applied() && (self.groups.is_none() || !is_of_group.contains(&kind))
+        self.lifecycle(kind).is_applied() && (self.groups.is_none() || !GROUP_KINDS.contains(&kind))
     }
 }
 

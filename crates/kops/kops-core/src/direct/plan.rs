@@ -152,20 +152,17 @@ fn add_change(
     lifecycle: Lifecycle,
     plan: &mut Plan,
 ) -> Result<(), Error> {
-    let is_optional = lifecycle == Lifecycle::WarnIfInsufficientAccess;
-    let Some(found) = found else {
-        match lifecycle {
-            Lifecycle::Ignore => {}
-            _ if lifecycle.is_applied() => {
-                plan.changes.push(Change { is_optional, ..creation(resource, &plan.ids) });
-            }
-            _ => return Err(missing(resource, lifecycle)),
-        }
-        return Ok(());
-    };
     if lifecycle == Lifecycle::Ignore {
         return Ok(());
     }
+    let is_optional = lifecycle == Lifecycle::WarnIfInsufficientAccess;
+    let Some(found) = found else {
+        if !lifecycle.is_applied() {
+            return Err(missing(resource, lifecycle));
+        }
+        plan.changes.push(Change { is_optional, ..creation(resource, &plan.ids) });
+        return Ok(());
+    };
     let differences = differences(resource, found, &plan.ids);
     if differences.is_empty() {
         return Ok(());
@@ -328,10 +325,8 @@ fn add_deletions(
         let rule = *kind != Kind::SecurityGroupRule
             || (OWN_PORTS.iter().any(|ports| name.contains(&format!(" tcp {ports} from "))));
         let is_pruned = PRUNED.contains(kind) || (selection.prune && DEFERRED.contains(kind));
-        if !is_pruned || matched.contains(identity) || !found.owned || !rule {
-            continue;
-        }
-        if !selection.deletes(*kind) {
+        let is_kept = matched.contains(identity) || !selection.deletes(*kind);
+        if !is_pruned || is_kept || !found.owned || !rule {
             continue;
         }
         plan.changes.push(Change {

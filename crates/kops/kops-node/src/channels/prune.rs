@@ -22,7 +22,7 @@ pub const PRUNED_KINDS: [Resource; 10] = [
     Resource::ROLE_BINDINGS,
 ];
 /// The label with the add-on of an object, which a rule must select.
-const ADDON_LABEL: &str = "addon.kops.k8s.io/name";
+pub const ADDON_LABEL: &str = "addon.kops.k8s.io/name";
 
 /// A rule of a channel: the objects of a kind that belong to an add-on.
 #[derive(Clone, Debug, PartialEq)]

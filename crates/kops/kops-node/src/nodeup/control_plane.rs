@@ -14,7 +14,8 @@ use bootstrap_core::{
     constants::{self, ETCD_CLIENT_PORT},
 };
 use kops_api::Spec as _;
-use kops_store::{ENCRYPTION_CONFIG, ETCD, Keyset, parse_secret};
+use kops_core::content_hash;
+use kops_store::{ENCRYPTION_CONFIG, ETCD, Keyset};
 use pki::{AltName, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
 use serde_json::{Value, json};
 
@@ -25,10 +26,9 @@ use super::{
 use crate::{
     controller::{CONFIG, DIRECTORY, PORT, USER},
     error::Error,
-    hash::secret_hash,
     parameters::{API_PORT, ClusterParameters},
     protokube,
-    store_access::open,
+    store_access::{open, read_secret},
 };
 
 /// The lifetime of certificates that machines create themselves, as upstream's.
@@ -55,13 +55,6 @@ pub(super) fn read_object(base: &str, name: &str) -> Result<Vec<u8>, Error> {
         .ok_or_else(|| Error::Missing { name: format!("{base}/{name}") })
 }
 
-/// Reads a secret of the store; `None` if it does not exist.
-pub(super) fn read_secret(base: &str, name: &str) -> Result<Option<Vec<u8>>, Error> {
-    let path = format!("secrets/{name}");
-    let found = open(base)?.read(&path)?;
-    Ok(found.map(|(content, _)| parse_secret(&path, &content)).transpose()?)
-}
-
 /// Writes the API server's configuration of encryption at rest, and returns its path; `None` if the cluster has none.
 /// The file is in the directory that the API server's Pod mounts.
 fn write_encryption_config(context: &NodeContext) -> Result<Option<String>, Error> {
@@ -70,9 +63,9 @@ fn write_encryption_config(context: &NodeContext) -> Result<Option<String>, Erro
         return Ok(None);
     }
     let base = store_url(context);
-    let config = read_secret(base, ENCRYPTION_CONFIG)?
+    let config = read_secret(&open(base)?, ENCRYPTION_CONFIG)?
         .ok_or_else(|| Error::Missing { name: format!("{base}/secrets/{ENCRYPTION_CONFIG}") })?;
-    if secret_hash(&config) != hash {
+    if content_hash(&config) != hash {
         return Err(Error::EncryptionConfig);
     }
     let path = Layout::default().pki(ENCRYPTION_CONFIG, "yaml");

@@ -119,7 +119,6 @@ fn plan(
     }
     let mut spec = fleet_spec(&fleet, old.as_ref(), &cluster, &groups, registry)?;
     let (url, hash) = machine_program()?;
-    let resources = || format!("{hash} {old:?}");
     let wanted = cluster.spec.text("kubernetesVersion").to_owned();
     let limit = if command.ignore_kubelet_version_skew {
         None
@@ -143,7 +142,7 @@ fn plan(
     changes.extend(file_changes(&ClusterObjects::list(registry, name)?, built.objects)?);
     changes.retain(|change| !selection.excludes_object(&change.name));
     let state = if command.uses_plan_file() {
-        hash_state(user, &user_groups, &resources(), &changes)
+        hash_state(user, &user_groups, &format!("{hash} {old:?}"), &changes)
     } else {
         String::new()
     };

@@ -36,11 +36,6 @@ impl<'a> Shrink<'a> {
         Self { fleet, present, wanted, ending }
     }
 
-    fn unreachable(&self) -> impl Fn(kops_local::Error) -> Error + use<> {
-        let machines = self.ending.join(", ");
-        move |source| Error::Shrink { machines: machines.clone(), source: Box::new(source) }
-    }
-
     /// Ends the machines one after another, and writes the wanted state.
     pub(super) async fn run(
         self,
@@ -58,7 +53,10 @@ impl<'a> Shrink<'a> {
 
     async fn end(mut self, client: &Client, out: &mut dyn Write) -> Result<(), Error> {
         let observed = ClusterState::observe(client, self.fleet, &self.present).await;
-        let state = observed.map_err(self.unreachable())?;
+        let state = observed.map_err(|source| Error::Shrink {
+            machines: self.ending.join(", "),
+            source: Box::new(source),
+        })?;
         for name in &self.ending {
             if state.joined_node(name).is_some() {
                 drain_node(client, name, out).await?;

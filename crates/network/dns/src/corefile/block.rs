@@ -8,7 +8,7 @@ use std::{
 
 use hickory_proto::rr::Name;
 
-use crate::{chain::Plugin, options::KubernetesOptions, plugin::Forward};
+use crate::{chain::Chain, options::KubernetesOptions, plugin::Forward};
 
 /// A server block.
 #[derive(Clone, Debug, Default)]
@@ -44,7 +44,7 @@ pub(crate) struct Block {
     /// `true` if queries of other classes than IN are answered.
     pub(crate) any_class: bool,
     /// The plugins in the order of their work.
-    pub(crate) chain: Vec<Arc<dyn Plugin>>,
+    pub(crate) chain: Chain,
 }
 
 /// The plugin `health`: `/health` responds as long as the process runs.

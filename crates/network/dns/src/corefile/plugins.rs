@@ -147,8 +147,9 @@ impl Builder {
             "acl" => Arc::new(Acl::parse(directive, zones)?),
             "any" => plain(Arc::new(Any))?,
             "autopath" => {
-                self.block.needs_pods = true;
-                Arc::new(AutoPath::parse(directive, zones)?)
+                let plugin = AutoPath::parse(directive, zones)?;
+                self.block.needs_pods |= plugin.needs_pods();
+                Arc::new(plugin)
             }
             "bufsize" => Arc::new(BufSize::parse(directive)?),
             "cache" => Arc::new(Cache::parse(directive, zones)?),

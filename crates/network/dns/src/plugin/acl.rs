@@ -1,5 +1,6 @@
 //! The plugin `acl`: allows, blocks, filters or drops queries by zone, type and client.
 
+use api_meta::Cidr;
 use futures_util::future::BoxFuture;
 use hickory_proto::{
     op::ResponseCode,
@@ -8,7 +9,7 @@ use hickory_proto::{
 
 use crate::{
     chain::{Answer, Next, Plugin, Request},
-    directive::{CorefileError, Directive, Network, longest},
+    directive::{CorefileError, Directive, any_contains, longest},
 };
 
 #[derive(Debug)]
@@ -23,7 +24,7 @@ struct Rule {
     /// The types; empty for all.
     kinds: Vec<RecordType>,
     /// The clients; empty for all.
-    clients: Vec<Network>,
+    clients: Vec<Cidr>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -46,8 +47,7 @@ impl Acl {
         let client = request.client.ip();
         let is_match = |rule: &&Rule| {
             (rule.kinds.is_empty() || rule.kinds.contains(&request.kind()))
-                && (rule.clients.is_empty()
-                    || rule.clients.iter().any(|network| network.contains(client)))
+                && (rule.clients.is_empty() || any_contains(&rule.clients, client))
         };
         if longest(&self.zones, request.name()).is_none() {
             return Action::Allow;

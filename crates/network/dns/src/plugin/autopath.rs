@@ -43,8 +43,16 @@ impl AutoPath {
         Ok(Self { zones: directive.zones_or(named, zones)?, search })
     }
 
-    /// Returns the search path if the name begins a walk through it.
+    /// Reports whether the search paths are those of the cluster's Pods.
+    pub(crate) fn needs_pods(&self) -> bool {
+        self.search.is_none()
+    }
+
+    /// Returns the search path if the query is for addresses and its name begins a walk through the path.
     fn search(&self, request: &Request, next: Next<'_>) -> Option<Vec<Name>> {
+        if !matches!(request.kind(), RecordType::A | RecordType::AAAA) {
+            return None;
+        }
         longest(&self.zones, request.name())?;
         let client = request.client.ip().to_canonical();
         let found =
@@ -72,8 +80,7 @@ fn read_search(file: &std::path::Path) -> std::io::Result<Vec<Name>> {
 
 impl Plugin for AutoPath {
     fn answer<'a>(&'a self, request: &'a mut Request, next: Next<'a>) -> BoxFuture<'a, Answer> {
-        let is_address = matches!(request.kind(), RecordType::A | RecordType::AAAA);
-        let Some(search) = self.search(request, next).filter(|_| is_address) else {
+        let Some(search) = self.search(request, next) else {
             return next.answer(request);
         };
         Box::pin(async move {

@@ -10,7 +10,7 @@ use hickory_proto::{
 
 use crate::{
     chain::{Answer, Next, Plugin, Request},
-    directive::{CorefileError, Directive, Network},
+    directive::{CorefileError, Directive},
     records::address_data,
 };
 
@@ -46,8 +46,8 @@ impl Dns64 {
     }
 
     fn set_prefix(&mut self, directive: &Directive, text: &str) -> Result<(), CorefileError> {
-        let network: Network = directive.network(text)?;
-        match (network.address(), network.bits()) {
+        let network = directive.network(text)?;
+        match (network.address, network.prefix) {
             (IpAddr::V6(prefix), bits @ (32 | 40 | 48 | 56 | 64 | 96)) => {
                 (self.prefix, self.bits) = (prefix, bits);
                 Ok(())

@@ -159,17 +159,12 @@ impl Plugin for Kubernetes {
 
     /// Returns the search path of the Pod with this address: its namespace, the Services, the zone and the root.
     fn search_path(&self, client: IpAddr, context: &Context) -> Option<Vec<Name>> {
-        let zone = self.0.zones.iter().find(|zone| !is_reverse(zone))?;
+        let origin = self.0.zones.iter().find(|zone| !is_reverse(zone))?;
         let index = context.index();
         let namespace = index.namespace_of_pod(client)?;
-        let below = |text: &str| {
-            let mut name = Name::from_ascii(text).ok()?.append_domain(zone).ok()?;
-            name.set_fqdn(true);
-            Some(name)
-        };
-        let search =
-            [below(&format!("{namespace}.svc"))?, below("svc")?, zone.clone(), Name::root()];
-        Some(search.to_vec())
+        let zone = Zone { options: &self.0, origin, index: &index };
+        let services = zone.below("svc")?;
+        Some(vec![zone.below(&format!("{namespace}.svc"))?, services, origin.clone(), Name::root()])
     }
 
     fn metadata(&self, label: &str, request: &Request, context: &Context) -> Option<String> {

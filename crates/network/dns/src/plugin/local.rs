@@ -48,8 +48,10 @@ impl Local {
 impl Plugin for Local {
     fn answer<'a>(&'a self, request: &'a mut Request, next: Next<'a>) -> BoxFuture<'a, Answer> {
         let name = request.name().to_lowercase().to_ascii();
-        let zone =
-            ZONES.into_iter().find(|zone| name == *zone || name.ends_with(&format!(".{zone}")));
+        let is_in = |zone: &&str| {
+            name.strip_suffix(*zone).is_some_and(|below| below.is_empty() || below.ends_with('.'))
+        };
+        let zone = ZONES.into_iter().find(is_in);
         let is_host = zone == Some("localhost.")
             || (self.has_prefix && name.starts_with("localhost.") && zone.is_none());
         if zone.is_none() && !is_host {

@@ -3,7 +3,7 @@
 use hickory_proto::rr::Name;
 use regex::Regex;
 
-use crate::directive::{CorefileError, Directive};
+use crate::directive::{CorefileError, Directive, parse_name};
 
 #[derive(Clone, Debug)]
 pub(super) enum Pattern {
@@ -114,8 +114,7 @@ impl Replacement {
             }
             Self::Regex { from, to } => fill(from, &text, to),
         };
-        if let Some(mut changed) = changed.and_then(|changed| Name::from_ascii(changed).ok()) {
-            changed.set_fqdn(true);
+        if let Some(changed) = changed.and_then(|changed| parse_name(&changed).ok()) {
             *name = changed;
         }
     }

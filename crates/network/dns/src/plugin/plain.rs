@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use api_meta::Cidr;
 use futures_util::future::BoxFuture;
 use hickory_proto::{
     op::{Message, Metadata, ResponseCode},
@@ -17,7 +18,7 @@ use hickory_proto::{
 
 use crate::{
     chain::{Answer, Next, Plugin, Request},
-    directive::{CorefileError, Directive, Network},
+    directive::{CorefileError, Directive, any_contains},
     records::address_data,
 };
 
@@ -85,12 +86,13 @@ impl Chaos {
 
 impl Plugin for Chaos {
     fn answer<'a>(&'a self, request: &'a mut Request, next: Next<'a>) -> BoxFuture<'a, Answer> {
-        let is_asked =
-            request.question.query_class() == DNSClass::CH && request.kind() == RecordType::TXT;
+        if request.question.query_class() != DNSClass::CH || request.kind() != RecordType::TXT {
+            return next.answer(request);
+        }
         let texts = match request.name().to_lowercase().to_ascii().as_str() {
-            "version.bind." | "version.server." if is_asked => vec![self.version.clone()],
-            "hostname.bind." | "id.server." if is_asked => vec![rt::hostname()],
-            "authors.bind." if is_asked => {
+            "version.bind." | "version.server." => vec![self.version.clone()],
+            "hostname.bind." | "id.server." => vec![rt::hostname()],
+            "authors.bind." => {
                 let mut authors = self.authors.clone();
                 rt::shuffle(&mut authors);
                 authors
@@ -257,7 +259,7 @@ impl Plugin for Header {
 #[derive(Debug, Default)]
 pub(crate) struct LoadBalance {
     /// The networks whose addresses come first.
-    preferred: Vec<Network>,
+    preferred: Vec<Cidr>,
 }
 
 impl LoadBalance {
@@ -290,8 +292,7 @@ impl LoadBalance {
             std::mem::take(&mut reply.answers).into_iter().partition(is_shuffled);
         rt::shuffle(&mut shuffled);
         shuffled.sort_by_key(|record| {
-            let ip = record.data.ip_addr();
-            !ip.is_some_and(|ip| self.preferred.iter().any(|network| network.contains(ip)))
+            !record.data.ip_addr().is_some_and(|ip| any_contains(&self.preferred, ip))
         });
         answers.append(&mut shuffled);
         reply.answers = answers;

@@ -1,5 +1,7 @@
 //! The plugin `rewrite`: changes queries, and changes the answers back.
 
+use std::borrow::Cow;
+
 use futures_util::future::BoxFuture;
 use hickory_proto::{
     op::{Message, Query, ResponseCode},
@@ -8,7 +10,7 @@ use hickory_proto::{
 
 use crate::{
     chain::{Answer, Failure, Next, Plugin, Request},
-    directive::{CorefileError, Directive},
+    directive::{CorefileError, Directive, parse_name},
     records::names_mut,
 };
 
@@ -54,8 +56,8 @@ enum AnswerRule {
 
 /// A change of the answer to one request.
 enum Revert<'r> {
-    Names(Replacement),
-    Values(Replacement),
+    Names(Cow<'r, Replacement>),
+    Values(Cow<'r, Replacement>),
     Ttl { min: u32, max: u32 },
     Cname { pattern: &'r Pattern, to: &'r str },
     Rcode { from: ResponseCode, to: ResponseCode },
@@ -142,35 +144,36 @@ impl Rule {
     }
 
     /// Changes the request if the rule matches, and adds the changes of its answer. Returns `false` without a match.
+    /// `name` is that of the request as patterns compare it.
     fn apply<'r>(
         &'r self,
         request: &mut Request,
+        name: &str,
         next: Next<'_>,
         reverts: &mut Vec<Revert<'r>>,
     ) -> Result<bool, NameError> {
-        let name = request.name().to_lowercase().to_ascii();
         match &self.change {
             Change::Name { pattern, to, answers } => {
-                let Some(new) = pattern.rewrite(&name, to) else { return Ok(false) };
+                let Some(new) = pattern.rewrite(name, to) else { return Ok(false) };
                 let fail = || NameError { from: request.name().clone(), to: new.clone() };
-                let mut renamed = Name::from_ascii(&new).map_err(|_| fail())?;
-                renamed.set_fqdn(true);
+                let renamed = parse_name(&new).map_err(|_| fail())?;
                 for answer in answers {
                     let back = || {
-                        pattern.revert(to).unwrap_or_else(|| Replacement::Domain {
+                        let back = pattern.revert(to).unwrap_or_else(|| Replacement::Domain {
                             from: normal(&new, true),
-                            to: name.clone(),
-                        })
+                            to: name.to_owned(),
+                        });
+                        Cow::<Replacement>::Owned(back)
                     };
                     match answer {
                         AnswerRule::Auto => {
                             reverts.extend([Revert::Names(back()), Revert::Values(back())])
                         }
                         AnswerRule::Name(replacement) => {
-                            reverts.push(Revert::Names(replacement.clone()))
+                            reverts.push(Revert::Names(Cow::Borrowed(replacement)))
                         }
                         AnswerRule::Value(replacement) => {
-                            reverts.push(Revert::Values(replacement.clone()))
+                            reverts.push(Revert::Values(Cow::Borrowed(replacement)))
                         }
                     }
                 }
@@ -184,10 +187,10 @@ impl Rule {
             }
             Change::Type { .. } | Change::Class { .. } => return Ok(false),
             Change::Edns(rule) => return Ok(rule.apply(request, next)),
-            Change::Ttl { pattern, min, max } if pattern.is_match(&name) => {
+            Change::Ttl { pattern, min, max } if pattern.is_match(name) => {
                 reverts.push(Revert::Ttl { min: *min, max: *max });
             }
-            Change::Rcode { pattern, from, to } if pattern.is_match(&name) => {
+            Change::Rcode { pattern, from, to } if pattern.is_match(name) => {
                 reverts.push(Revert::Rcode { from: *from, to: *to });
             }
             Change::Ttl { .. } | Change::Rcode { .. } => return Ok(false),
@@ -312,10 +315,8 @@ async fn rewrite_alias(
 ) {
     let rewritten = |record: &Record| match &record.data {
         RData::CNAME(target) => {
-            let mut name =
-                Name::from_ascii(pattern.rewrite(&target.0.to_lowercase().to_ascii(), to)?).ok()?;
-            name.set_fqdn(true);
-            Some(name).filter(|name| *name != target.0)
+            let name = pattern.rewrite(&target.0.to_lowercase().to_ascii(), to)?;
+            parse_name(&name).ok().filter(|name| *name != target.0)
         }
         _ => None,
     };
@@ -341,11 +342,13 @@ impl Plugin for Rewrite {
         Box::pin(async move {
             let asked: Query = request.question.clone();
             let edns = request.edns.clone();
-            let mut reverts = Vec::new();
+            let lower = |request: &Request| request.name().to_lowercase().to_ascii();
+            let (mut name, mut reverts) = (lower(request), Vec::new());
             for rule in &self.rules {
-                match rule.apply(request, next, &mut reverts) {
+                match rule.apply(request, &name, next, &mut reverts) {
                     Ok(true) if !rule.continues => break,
-                    Ok(_) => {}
+                    Ok(true) => name = lower(request),
+                    Ok(false) => {}
                     Err(error) => {
                         (request.question, request.edns) = (asked, edns);
                         return Err(Failure::new(ResponseCode::ServFail, error));

@@ -13,7 +13,7 @@ use hickory_proto::{
 
 use crate::{
     chain::{Answer, Next, Plugin, Request},
-    directive::{CorefileError, Directive, longest},
+    directive::{CorefileError, Directive},
 };
 
 #[derive(Debug, Default)]
@@ -82,24 +82,24 @@ impl Plugin for Transfer {
         if !request.is_transfer() {
             return next.answer(request);
         }
-        let zones: Vec<Name> = self.zones.keys().cloned().collect();
-        let zone = longest(&zones, request.name()).filter(|zone| *zone == request.name());
+        // Over UDP, an IXFR is answered with the current SOA record (RFC 1995, section 2), and an AXFR is refused.
+        let is_possible = request.tcp || request.kind() == RecordType::IXFR;
+        let zone = self.zones.keys().find(|zone| is_possible && *zone == request.name());
         let client = request.client.ip().to_canonical();
         let records = || {
             let zone = zone.filter(|zone| self.is_allowed(zone, client))?;
             next.plugins().iter().find_map(|plugin| plugin.transfer(zone, next.context()))
         };
         let reply = match records() {
-            // An IXFR over UDP is answered with the current SOA record (RFC 1995, section 2).
-            Some(mut records) if !request.tcp && request.kind() == RecordType::IXFR => {
+            Some(mut records) if !request.tcp => {
                 records.truncate(1);
                 request.authoritative(ResponseCode::NoError, records)
             }
-            Some(records) if request.tcp => {
+            Some(records) => {
                 tracing::info!(zone = %request.name(), %client, records = records.len(), "zone transfer");
                 request.authoritative(ResponseCode::NoError, records)
             }
-            _ => request.reply(ResponseCode::Refused),
+            None => request.reply(ResponseCode::Refused),
         };
         Box::pin(async move { Ok(Some(reply)) })
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use api_meta::go_bool;
 use serde_json::{Value, json};
 
 /// The syntax of a flag's value.
@@ -25,15 +26,6 @@ pub(super) enum Form {
     Taints,
 }
 
-/// Parses a boolean like Go's `strconv.ParseBool`.
-pub(crate) fn parse_bool(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
-        _ => None,
-    }
-}
-
 impl Form {
     /// Parses a flag's values into the field's value. The error describes the expected syntax.
     pub(super) fn read(self, values: &[String]) -> Result<Value, &'static str> {
@@ -44,7 +36,7 @@ impl Form {
             Ok::<_, &'static str>((key.trim().to_owned(), value.trim().to_owned()))
         };
         Ok(match self {
-            Self::Bool => parse_bool(last).ok_or("true or false")?.into(),
+            Self::Bool => go_bool(last).ok_or("true or false")?.into(),
             Self::Number => last.parse::<i64>().map_err(|_| "a whole number")?.into(),
             Self::Text => last.into(),
             Self::List => parts().collect(),
@@ -57,7 +49,7 @@ impl Form {
                 let expected = "gate=true|false,...";
                 let gate = |part| {
                     let (name, value) = pair(part, '=', expected)?;
-                    Ok::<_, &'static str>((name, parse_bool(&value).ok_or(expected)?))
+                    Ok::<_, &'static str>((name, go_bool(&value).ok_or(expected)?))
                 };
                 json!(parts().map(gate).collect::<Result<BTreeMap<_, _>, _>>()?)
             }

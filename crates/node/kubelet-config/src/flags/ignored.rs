@@ -49,5 +49,4 @@ pub struct Ignored;
 
 impl known::Tables for Ignored {
     const TABLES: &'static [&'static [Flag]] = &[IGNORED, known::CLIENT, known::COMMON];
-    const ACTING: &'static [&'static str] = &["feature-gates"];
 }

@@ -9,10 +9,6 @@ use std::{
 };
 
 use api_config::GoDuration;
-use nix::{
-    sys::signal::{Signal, killpg},
-    unistd::Pid,
-};
 use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -112,14 +108,14 @@ pub(super) struct Program {
 /// A running program. Dropping it kills the program and its children, which are one process group.
 struct Running {
     child: Child,
-    group: Option<Pid>,
+    group: Option<i32>,
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         if let Some(group) = self.group {
             // The group is gone if the program has ended and left no children.
-            let _ = killpg(group, Signal::SIGKILL);
+            sys::process::kill_group(group);
         }
     }
 }
@@ -145,7 +141,7 @@ impl Program {
             .kill_on_drop(true)
             .spawn()
             .map_err(ProgramError::Start)?;
-        let group = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
+        let group = child.id().and_then(|id| i32::try_from(id).ok());
         let mut running = Running { child, group };
         let child = &mut running.child;
         let (stdin, stdout, stderr) =

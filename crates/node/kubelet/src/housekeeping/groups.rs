@@ -7,7 +7,7 @@ use pod_core::{
     resources::{cpu_shares, milli, pod_amounts, whole},
 };
 
-use crate::{context::Context, node::capacity, pods::Pods, steps::memory_policy};
+use crate::{context::Context, node::capacity, pods::Pods};
 
 /// The cgroups above those of Pods: the limits for all Pods, and the CPU shares of the QoS classes.
 #[derive(Default)]
@@ -57,7 +57,7 @@ impl Groups {
             (all.memory, all.huge_pages) = (amount("memory", whole), pages.collect());
         }
         let mut burstable_limits = shares(requested);
-        if memory_policy(ctx).reserve {
+        if ctx.settings.kernel.memory_qos.is_some_and(|qos| qos.reserve) {
             // A cgroup's protection reaches only as far as that of the groups above it.
             let memory = |class: QosClass| {
                 let pods = active.iter().filter(|pod| qos_class(pod) == class);

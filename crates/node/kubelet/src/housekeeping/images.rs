@@ -50,12 +50,11 @@ impl Collector {
         }
         let mut free: Vec<_> = images.into_iter().filter(|image| removable(image, &used)).collect();
         if let Some(max_age) = ctx.settings.images.max_age {
-            let (old, young) = free.into_iter().partition(|image: &cri::v1::Image| {
+            let (old, young): (Vec<_>, Vec<_>) = free.into_iter().partition(|image| {
                 self.uses.get(&image.id).is_some_and(|image_use| image_use.is_over(max_age, now))
             });
             free = young;
             for image in old {
-                let image: cri::v1::Image = image;
                 tracing::info!(image = ?image.repo_tags, "remove an image that was not used for too long");
                 ctx.cri.remove_image(&image.id).await?;
             }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use cri::{labels, v1};
-use futures_util::{TryStreamExt as _, stream};
+use futures_util::{StreamExt as _, stream};
 
 use crate::context::Context;
 
@@ -56,9 +56,14 @@ async fn rotate(ctx: &Context) -> Result<(), LogError> {
     };
     let due = containers.into_iter().map(|container| (path(&container), container.id));
     let due = due.filter(|(path, _)| full.contains(path));
-    stream::iter(due.map(Ok))
-        .try_for_each_concurrent(ctx.settings.log_workers, |(path, id)| rotate_one(ctx, path, id))
-        .await
+    // A failure must not drop a rotation of another log, whose runtime would go on writing to the renamed file.
+    let one = |(path, id): (PathBuf, String)| async move {
+        if let Err(error) = rotate_one(ctx, path, id).await {
+            tracing::warn!(%error, "rotate a log");
+        }
+    };
+    stream::iter(due).for_each_concurrent(ctx.settings.log_workers, one).await;
+    Ok(())
 }
 
 /// Rotates one log. The older ones are compressed first, on a thread of their own.

@@ -82,8 +82,10 @@ impl Logind {
                 return Err(LogindError::Delay { wanted: delay, actual });
             }
         }
-        let rule =
-            format!("type='signal',interface='{MANAGER}',member='{SIGNAL}',path='{LOGIND_PATH}'");
+        // Any user of the machine may broadcast such a signal, so the bus must check its sender.
+        let rule = format!(
+            "type='signal',sender='{LOGIND}',interface='{MANAGER}',member='{SIGNAL}',path='{LOGIND_PATH}'"
+        );
         logind.bus.call(Method::of_bus("AddMatch"), Body::texts(&[&rule])).await?;
         logind.inhibit().await?;
         Ok(logind)

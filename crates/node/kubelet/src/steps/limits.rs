@@ -18,7 +18,7 @@ pub(super) fn cpu_period(settings: &Settings) -> i64 {
 }
 
 /// Returns the node's policy for memory beyond limits. Cgroup v1 has none.
-pub(crate) fn memory_policy(ctx: &Context) -> MemoryPolicy {
+pub(super) fn memory_policy(ctx: &Context) -> MemoryPolicy {
     if ctx.cgroups.version() == Version::V1 {
         return MemoryPolicy::default();
     }

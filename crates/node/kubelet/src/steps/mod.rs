@@ -12,7 +12,6 @@ mod security;
 mod stop;
 
 pub(crate) use container::Start;
-pub(crate) use limits::memory_policy;
 pub(crate) use resize::{ResizeError, follow_resources, resize};
 pub(crate) use sandbox::{SandboxError, create_sandbox, group_uids, remove_group, stop_sandbox};
 pub(crate) use stop::{kill, stop_all};

@@ -1,10 +1,7 @@
 //! Serves `/version`.
 
-use diagnostics::KUBERNETES_VERSION;
+use diagnostics::{GO_VERSION, KUBERNETES_VERSION};
 use serde_json::{Value, json};
-
-/// The value of `goVersion`, since the server is not written in Go.
-const GO_VERSION: &str = "none (windlass)";
 
 pub(crate) fn version() -> Value {
     json!({

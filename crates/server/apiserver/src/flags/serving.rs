@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use api_config::GoDuration;
+use api_config::{GoDuration, GoFlag as _};
 use api_meta::goregex;
 
 use crate::config::ServingOptions;
@@ -39,8 +39,7 @@ pub struct ServingFlags {
     #[arg(long, default_value = "0s", allow_hyphen_values = true)]
     pub shutdown_delay_duration: GoDuration,
     /// Answer new requests with 429 and Retry-After after the delay, until open requests are answered
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
-        action = clap::ArgAction::Set)]
+    #[arg(long, go_bool(), default_value = "false")]
     pub shutdown_send_retry_after: bool,
 }
 

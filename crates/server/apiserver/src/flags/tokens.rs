@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use api_config::GoDuration;
+use api_config::{GoDuration, GoFlag as _};
 
 /// Flags of service account tokens
 #[derive(clap::Args, Clone, Debug)]
 #[group(skip)]
 pub struct TokenFlags {
     /// Issue tokens to Pods that are valid for a year, and warn when one is used beyond the requested lifetime
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true",
-        action = clap::ArgAction::Set)]
+    #[arg(long, go_bool(), default_value = "true")]
     pub service_account_extend_token_expiration: bool,
     /// The https URL of the keys in the issuer's discovery document [default: the issuer's /openid/v1/jwks]
     #[arg(long)]

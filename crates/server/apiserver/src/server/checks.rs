@@ -11,14 +11,14 @@ use crate::{
 };
 
 /// Inputs of the checks besides the watch cache and the tasks.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(crate) struct Readiness {
     pub(crate) progress: Progress,
-    pub(crate) stopping: Arc<AtomicBool>,
+    pub(crate) stopping: AtomicBool,
     /// `true` if new requests are rejected with `Retry-After`, because the server stops.
-    pub(crate) refusing: Arc<AtomicBool>,
+    pub(crate) refusing: AtomicBool,
     /// `true` if the last health check of a KMS plugin failed.
-    pub(crate) plugins_ill: Arc<AtomicBool>,
+    pub(crate) plugins_ill: AtomicBool,
 }
 
 /// The health endpoints.

@@ -88,20 +88,18 @@ fn paths(state: &State, instruments: &Instruments) -> Vec<String> {
         "/api",
         "/api/v1",
         "/apis",
-        "/flagz",
         "/metrics",
         "/metrics/slis",
         "/openapi/v2",
         "/openapi/v3",
         "/openid/v1/jwks",
-        "/statusz",
         "/version",
     ]
     .map(str::to_owned)
     .to_vec();
     for (gate, page) in [("ComponentStatusz", "/statusz"), ("ComponentFlagz", "/flagz")] {
-        if !state.config.features.is_enabled(gate) {
-            paths.retain(|path| path != page);
+        if state.config.features.is_enabled(gate) {
+            paths.push(page.to_owned());
         }
     }
     for page in PAGES {

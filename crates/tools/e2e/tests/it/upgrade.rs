@@ -6,15 +6,15 @@ use e2e::{
 };
 
 /// A version whose images are built like those of the current one.
-const EARLIER: &str = "v1.36.1";
-const CURRENT: &str = "v1.36.2";
+pub(super) const EARLIER: &str = "v1.36.1";
+pub(super) const CURRENT: &str = "v1.36.2";
 
-/// The command line up to the subcommand's own flags. The host may have cgroup v1 only.
-fn upgrade(subcommand: &str) -> String {
+/// Returns the command line of a subcommand of `upgrade`. The host may have cgroup v1 only.
+pub(super) fn upgrade(subcommand: &str) -> String {
     format!("upgrade {subcommand} --ignore-preflight-errors SystemVerification")
 }
 
-/// Returns the images of kube-system's running containers, without repetitions.
+/// Returns the images of the containers of kube-system's Pods.
 fn images(host: &Host<'_>) -> String {
     let path = "jsonpath={.items[*].spec.containers[*].image}";
     host.kubectl(&format!("-n kube-system get pods -o {path}")).ok()

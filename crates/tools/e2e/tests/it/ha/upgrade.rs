@@ -8,9 +8,7 @@ use std::{
 use e2e::{Machines, init, is_etcd_installed, lock_machine, ready, until};
 
 use super::{ALL, Admin, CONFIGURATION, wait_for_one_holder};
-
-const EARLIER: &str = "v1.36.1";
-const CURRENT: &str = "v1.36.2";
+use crate::upgrade::{CURRENT, EARLIER, upgrade};
 
 #[test]
 #[ignore = "takes minutes: three control planes and a worker, upgraded one after another"]
@@ -39,14 +37,13 @@ fn upgrade_of_three_control_planes_loses_no_write() {
     let admin = Admin { host: &worker, kubeconfig };
     admin.wait_for_servers(&ALL);
 
-    let (written, ignored) = (AtomicU32::new(0), "--ignore-preflight-errors SystemVerification");
+    let written = AtomicU32::new(0);
     admin.while_writing("three control planes and a worker are upgraded", &written, |more| {
         more(3);
-        let apply = format!("upgrade apply {CURRENT} --yes {ignored}");
-        let output = first.windlass(&apply).ok();
+        let output = first.windlass(&upgrade(&format!("apply {CURRENT} --yes"))).ok();
         assert!(output.contains("have not been upgraded"), "add-ons did not wait: {output}");
         for host in &all[1..] {
-            host.windlass(&format!("upgrade node {ignored}")).ok();
+            host.windlass(&upgrade("node")).ok();
         }
         more(3);
     });
