@@ -1,7 +1,5 @@
 //! Names and numbers that kubeadm's users rely on.
 
-/// The Kubernetes release that this version implements.
-pub const KUBERNETES_VERSION: &str = "v1.36.2";
 /// The release date of the minor version, in seconds since 1970. An earlier clock is wrong.
 pub const RELEASED: u64 = 1_776_816_000;
 /// The version in `config print`: the first release of the minor version.

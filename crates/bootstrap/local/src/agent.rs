@@ -27,7 +27,7 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
         return Ok(());
     }
     let kubeconfig = layout.kubeconfig("kubelet.conf");
-    let client = Client::from_kubeconfig_file(&kubeconfig, "kubelet/v1.36.2 (windlass)")?;
+    let client = Client::from_kubeconfig_file(&kubeconfig, &version::user_agent("kubelet"))?;
     network::start(&cluster, &client, tasks, &recorder)?;
     start_proxy(&cluster, tasks)?;
     if !cluster.is_member() {
@@ -60,7 +60,7 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
 
 fn start_proxy(cluster: &Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     let kubeconfig = Layout::under(cluster.home()).kubeconfig("kube-proxy.conf");
-    let client = Client::from_kubeconfig_file(&kubeconfig, "kube-proxy/v1.36.2 (windlass)")?;
+    let client = Client::from_kubeconfig_file(&kubeconfig, &version::user_agent("kube-proxy"))?;
     let mut config = api_config::KubeProxyConfiguration::new();
     config.client_connection.kubeconfig = kubeconfig.display().to_string();
     config.cluster_cidr.clone_from(&cluster.settings.pod_cidr);

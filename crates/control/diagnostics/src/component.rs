@@ -3,11 +3,9 @@
 use api_config::FeatureGates;
 use telemetry::metrics::Metrics;
 
-use crate::zpages::KUBERNETES_VERSION;
-
 /// Creates the metrics of a component, with the states of its feature gates.
 pub fn component_metrics(features: &FeatureGates) -> Metrics {
-    let metrics = Metrics::of_component(KUBERNETES_VERSION);
+    let metrics = Metrics::of_component(version::BUILD_VERSION);
     for feature in features.all() {
         metrics.set_feature(feature.name, feature.stage.label(), feature.enabled);
     }

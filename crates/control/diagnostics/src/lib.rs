@@ -17,4 +17,4 @@ pub use component::component_metrics;
 pub use serve::TlsPolicy;
 pub use server::{DiagnosticsError, Page, Settings, serve};
 pub use slis::Slis;
-pub use zpages::{ComponentInfo, GO_VERSION, KUBERNETES_VERSION, NotAcceptable, flags, set_flags};
+pub use zpages::{ComponentInfo, GO_VERSION, NotAcceptable, flags, set_flags};

@@ -126,12 +126,9 @@ impl ComponentInfo {
     }
 }
 
-/// The version of Kubernetes that the components implement.
-pub const KUBERNETES_VERSION: &str = "v1.36.2";
-
 /// Returns the version without `v`.
 fn number() -> &'static str {
-    KUBERNETES_VERSION.trim_start_matches('v')
+    version::KUBERNETES_VERSION.trim_start_matches('v')
 }
 
 /// Returns major and minor version.

@@ -51,7 +51,7 @@ async fn heal_machines(fleet: &Fleet, tasks: &rt::Tasks) -> Result<(), Error> {
     let registry = open_registry(fleet, &spec)?;
     let subject = Subject::new(KEEPER);
     let access = issue_kubeconfig(&registry, &spec.cluster, subject, PERIOD, rt::now())?;
-    let client = Client::from_kubeconfig(&access, "kops-instances/v1.36.2 (windlass)")?;
+    let client = Client::from_kubeconfig(&access, &version::user_agent("kops-instances"))?;
     let recorder = EventRecorder::start(client.clone(), KEEPER, &rt::hostname(), tasks);
     let (until, mut last_reason) = (Instant::now() + PERIOD / 2, String::new());
     let mut restore = RestoreProgress::default();
@@ -131,7 +131,7 @@ async fn is_api_ready(access: &api_config::Kubeconfig, address: IpAddr) -> Resul
     for cluster in &mut own.clusters {
         cluster.cluster.server = kubeconfig::url(address);
     }
-    let client = Client::from_kubeconfig(&own, "kops-instances/v1.36.2 (windlass)")?;
+    let client = Client::from_kubeconfig(&own, &version::user_agent("kops-instances"))?;
     let request = client.call(http::Method::GET, "/readyz", "", Default::default());
     Ok(matches!(timeout(READY_TIMEOUT, request).await, Ok(Ok(_))))
 }

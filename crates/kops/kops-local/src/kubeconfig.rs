@@ -20,8 +20,6 @@ use crate::{
 
 /// The group of administrators, which needs no object in the cluster.
 const MASTERS: &str = "system:masters";
-/// The user agent of commands.
-pub const USER_AGENT: &str = "kops/v1.36.2 (windlass)";
 /// The lifetime of the certificate for one command.
 pub const COMMAND_PERIOD: Duration = Duration::from_secs(3600);
 

@@ -32,7 +32,7 @@ pub use error::Error;
 pub use fleet::{api_addresses, fleet};
 pub use gateway::{serve_store, write_settings};
 pub use keeper::keep;
-pub use kubeconfig::{COMMAND_PERIOD, USER_AGENT, administrator, issue_kubeconfig, server_url};
+pub use kubeconfig::{COMMAND_PERIOD, administrator, issue_kubeconfig, server_url};
 pub use model::{GroupUserData, Model, build_model};
 pub use program::{apply_fleet, machine_program};
 pub use spec::{fleet_spec, set_user_data};

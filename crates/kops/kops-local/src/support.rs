@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use bootstrap_core::constants::KUBERNETES_VERSION;
 use instances::FleetSpec;
 use kops_api::{Object, Spec as _};
 use kops_core::{CloudName, Cluster as _, Version};
+use version::KUBERNETES_VERSION;
 
 use crate::{
     error::Error, fields::check_fields, model::complete_objects, repair::repair_after,

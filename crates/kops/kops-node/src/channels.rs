@@ -138,7 +138,7 @@ pub async fn apply_update(client: &Client, update: &AddonUpdate<'_>) -> Result<(
 
 /// Applies all due add-ons. One that fails does not block the others.
 async fn apply_all(args: &Args) -> Result<(), Error> {
-    let client = Client::from_kubeconfig_file(&args.kubeconfig, "channels/v1.36.2 (windlass)")?;
+    let client = Client::from_kubeconfig_file(&args.kubeconfig, &version::user_agent("channels"))?;
     let mut failed = None;
     for location in &args.channels {
         let channel = read_channel(location)?;

@@ -125,7 +125,7 @@ pub async fn run(args: &Args, tasks: &rt::Tasks) -> Result<(), Error> {
     };
     let tls = ServerTls::new(&read(&certificate)?, &read(&key)?, identities.authorities())?;
     let client =
-        Client::from_kubeconfig_file(&file("kubeconfig"), "kops-controller/v1.36.2 (windlass)")?;
+        Client::from_kubeconfig_file(&file("kubeconfig"), &version::user_agent("kops-controller"))?;
     let address = settings.text("listen");
     let listener = tokio::net::TcpListener::bind(address).await;
     let listener = listener.map_err(kops_store::Error::file("listening on", address))?;

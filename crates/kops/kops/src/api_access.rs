@@ -11,7 +11,7 @@ use api_config::{
 };
 use client::Client;
 use kops_api::Object;
-use kops_local::{USER_AGENT, administrator, issue_kubeconfig};
+use kops_local::{administrator, issue_kubeconfig};
 use kops_store::Registry;
 
 use crate::{environment::CommandEnvironment, error::Error, flags::Connection};
@@ -88,7 +88,8 @@ impl Connection {
                 named.cluster.tls_server_name = internal_name(name);
             }
         }
-        Ok(Client::from_kubeconfig(&access, USER_AGENT).map_err(kops_local::Error::from)?)
+        Ok(Client::from_kubeconfig(&access, &version::user_agent("kops"))
+            .map_err(kops_local::Error::from)?)
     }
 }
 

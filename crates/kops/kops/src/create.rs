@@ -1,7 +1,6 @@
 //! Runs `kops create cluster`: builds a cluster and its groups from flags.
 
 use api_meta::Tree as _;
-use bootstrap_core::constants::KUBERNETES_VERSION;
 use kops_api::{Object, VersionName};
 use kops_aws::{CloudFacts, query_creation};
 use kops_core::{
@@ -10,6 +9,7 @@ use kops_core::{
     model::aws::fingerprint,
 };
 use kops_store::{KOPS_VERSION, Registry, read_channel};
+use version::KUBERNETES_VERSION;
 use vfs::{Precondition, Secrecy};
 
 use crate::{

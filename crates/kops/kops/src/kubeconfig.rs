@@ -12,7 +12,7 @@ use api_meta::Timestamp;
 use client::Client;
 use kops_api::{Object, Spec as _};
 use kops_core::{CloudName, Cluster as _};
-use kops_local::{COMMAND_PERIOD, USER_AGENT, administrator, server_url};
+use kops_local::{COMMAND_PERIOD, administrator, server_url};
 use kops_store::{Keyset, Registry};
 use pki::{Cert, Key, KeyAlgorithm, LeafSpec, Usage, Validity};
 use serde_json::json;
@@ -129,7 +129,8 @@ pub(crate) fn open_remote(
     let (cert, key) = issue(&authorities, COMMAND_PERIOD, context)?;
     let user = User::with_cert(&cert.to_pem(), &key.to_pem()?);
     let config = Kubeconfig::single(name, server, name, user);
-    Ok(Client::from_kubeconfig(&config, USER_AGENT).map_err(kops_local::Error::from)?)
+    Ok(Client::from_kubeconfig(&config, &version::user_agent("kops"))
+        .map_err(kops_local::Error::from)?)
 }
 
 /// Rejects a user that the kubeconfig does not have.

@@ -9,7 +9,7 @@ use std::{
 
 use api_meta::Timestamp;
 use client::{Client, ClientMetrics};
-use diagnostics::{ComponentInfo, KUBERNETES_VERSION, Slis};
+use diagnostics::{ComponentInfo, Slis};
 use tokio::time::Instant;
 
 use futures_util::{FutureExt, future::BoxFuture};
@@ -119,7 +119,7 @@ const SYNC_BUCKETS: [f64; 15] = [
 
 impl ProxyMetrics {
     fn new() -> Self {
-        let registry = Metrics::of_component(KUBERNETES_VERSION);
+        let registry = Metrics::of_component(version::BUILD_VERSION);
         let name = |what: &str| format!("kubeproxy_sync_proxy_rules_{what}");
         Self {
             updated_at: registry

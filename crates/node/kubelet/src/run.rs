@@ -155,7 +155,7 @@ async fn context(
         .map_err(|source| Error::Root { path: settings.root.clone(), source })?;
     let machine = Machine::read();
     let clock: Arc<dyn rt::Clock> = Arc::new(rt::SystemClock);
-    let metrics = Metrics::of_component(diagnostics::KUBERNETES_VERSION);
+    let metrics = Metrics::of_component(version::BUILD_VERSION);
     let client = client.map(|client| client.measured(&client::ClientMetrics::new(&metrics)));
     let kubelet_metrics = KubeletMetrics::new(&metrics);
     follow_certificates(&metrics, certificate_files(&settings));

@@ -54,7 +54,6 @@ pub use config::{
     ProxyClient, ServingOptions, Throttle as AuditThrottle, TokenWebhookOptions,
     WebhookMode as AuditWebhookMode,
 };
-pub use diagnostics::KUBERNETES_VERSION;
 pub use handlers::plugins::AdmissionError;
 pub use security::{SecurityError, check};
 pub use storage::{KEYSPACE, UpstreamForm, encrypted::encrypted};

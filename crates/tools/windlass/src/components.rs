@@ -33,7 +33,7 @@ pub(crate) async fn kubelet(args: kubelet::Args, tasks: rt::Tasks) -> Result<(),
         return Ok(());
     }
     let client = match &args.kubeconfig {
-        Some(path) => Some(client(path, "kubelet/v1.36.2 (windlass)")?),
+        Some(path) => Some(client(path, &version::user_agent("kubelet"))?),
         None => None,
     };
     let config = kubelet::Config::from_args(&args)?;
@@ -55,8 +55,10 @@ pub(crate) async fn kube_proxy(args: proxy::Args, tasks: rt::Tasks) -> Result<()
     let (settings, more) = proxy::Settings::new(&config, &host)?;
     warnings.extend(more);
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-    let client =
-        client(Path::new(&config.client_connection.kubeconfig), "kube-proxy/v1.36.2 (windlass)")?;
+    let client = client(
+        Path::new(&config.client_connection.kubeconfig),
+        &version::user_agent("kube-proxy"),
+    )?;
     Ok(proxy::run(settings, client, Arc::new(netlink::Kernel::open()?), &tasks).await?)
 }
 
@@ -164,7 +166,7 @@ pub(crate) async fn kube_controller_manager(
     config.metrics = diagnostics::component_metrics(&features);
     log_features(&features);
     args.ignored.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
-    let agent = "kube-controller-manager/v1.36.2 (windlass)";
+    let agent = &version::user_agent("kube-controller-manager");
     let accounts =
         controllers::ServiceAccounts::from_kubeconfig(&Kubeconfig::load(&args.kubeconfig)?, agent)?;
     let pages = diagnostics::Settings {
@@ -245,7 +247,7 @@ pub(crate) async fn kube_scheduler(command: &Scheduler, tasks: rt::Tasks) -> Res
         .kubeconfig
         .clone()
         .ok_or("--kubeconfig, or clientConnection.kubeconfig in --config, is required")?;
-    let agent = "kube-scheduler/v1.36.2 (windlass)";
+    let agent = &version::user_agent("kube-scheduler");
     let client = client(&kubeconfig, agent)?;
     let pages = diagnostics::Settings {
         component,

@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     end_with_the_reader();
     let arguments = arguments();
     if is_version_request(&arguments) {
-        println!("Kubernetes {}", apiserver::KUBERNETES_VERSION);
+        println!("Kubernetes {}", version::BUILD_VERSION);
         return ExitCode::SUCCESS;
     }
     let mut command = bootstrap::cmd::shape(Cli::command());
@@ -115,7 +115,7 @@ fn end_with_the_reader() {
 /// Runs a Pod's first process. With `-v`, as in the Job of an upgrade's health check, it prints its version and ends.
 fn pause() -> ExitCode {
     if std::env::args_os().any(|argument| argument == "-v") {
-        println!("pause {}", apiserver::KUBERNETES_VERSION);
+        println!("pause {}", version::BUILD_VERSION);
         return ExitCode::SUCCESS;
     }
     exit_code(sys::pause())

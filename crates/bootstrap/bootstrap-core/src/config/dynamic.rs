@@ -9,9 +9,10 @@ use api_config::kubeadm::{ApiEndpoint, ClusterConfiguration, NodeRegistration};
 
 use super::facts::Facts;
 use crate::{
-    constants::{API_SERVER_PORT, DEFAULT_CRI_SOCKET, KUBERNETES_VERSION},
+    constants::{API_SERVER_PORT, DEFAULT_CRI_SOCKET},
     net,
 };
+use version::KUBERNETES_VERSION;
 
 /// Resolves the node's name, trimmed and in lower case, and the runtime's socket.
 pub(super) fn resolve_node(node: &mut NodeRegistration, facts: &Facts) {

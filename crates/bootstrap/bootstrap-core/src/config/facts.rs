@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use crate::constants::{DEFAULT_REPOSITORY, KUBERNETES_VERSION};
+use crate::constants::DEFAULT_REPOSITORY;
+use version::KUBERNETES_VERSION;
 
 /// The facts about a machine that defaults depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use api_config::kubeadm::{Patches, Timeouts, UpgradeConfiguration};
 use bootstrap_core::{
     Layout,
     config::{self, document},
-    constants::{DEFAULT_CERTIFICATES_DIR, KUBERNETES_VERSION},
+    constants::DEFAULT_CERTIFICATES_DIR,
     manifests::Component as StaticPod,
     upgrade::{Allowed, parse_version},
 };
@@ -27,6 +27,7 @@ use crate::{
     Error, UpgradeError, cluster, phase,
     upgrade::{self, Component, Ctx, Options, Plan, Role},
 };
+use version::KUBERNETES_VERSION;
 
 /// The flags of `upgrade`.
 #[derive(Debug, clap::Args)]

@@ -1,8 +1,8 @@
 //! The command `version`.
 
-use bootstrap_core::constants::KUBERNETES_VERSION;
 use clap::ValueEnum;
 use serde_json::json;
+use version::{BUILD_DATE, BUILD_VERSION, COMMIT, KUBERNETES_VERSION, PLATFORM};
 
 use super::{
     global::GlobalFlags,
@@ -37,31 +37,26 @@ pub(super) fn run(args: &Args, program: Program) -> Result<(), Error> {
 fn version_text(form: Option<Form>, program: Program) -> Result<String, Error> {
     let mut numbers = KUBERNETES_VERSION.trim_start_matches('v').split('.');
     let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
-    let commit = option_env!("WINDLASS_COMMIT").unwrap_or("unknown");
-    let platform = match std::env::consts::ARCH {
-        "x86_64" => "linux/amd64",
-        "aarch64" => "linux/arm64",
-        other => other,
-    };
     let output = match form {
         None => {
             return Ok(format!(
-                "{} version: &version.Info{{Major:\"{major}\", Minor:\"{minor}\", GitVersion:\"{KUBERNETES_VERSION}\", \
-                 GitCommit:\"{commit}\", Platform:\"{platform}\"}}\n",
+                "{} version: &version.Info{{Major:\"{major}\", Minor:\"{minor}\", GitVersion:\"{BUILD_VERSION}\", \
+                 GitCommit:\"{COMMIT}\", BuildDate:\"{BUILD_DATE}\", Platform:\"{PLATFORM}\"}}\n",
                 program.name()
             ));
         }
-        Some(Form::Short) => return Ok(format!("{KUBERNETES_VERSION}\n")),
+        Some(Form::Short) => return Ok(format!("{BUILD_VERSION}\n")),
         Some(Form::Json) => Format::Json,
         Some(Form::Yaml) => Format::Yaml,
     };
     let info = json!({"clientVersion": {
         "major": major,
         "minor": minor,
-        "gitVersion": KUBERNETES_VERSION,
-        "gitCommit": commit,
+        "gitVersion": BUILD_VERSION,
+        "gitCommit": COMMIT,
         "gitTreeState": "clean",
-        "platform": platform,
+        "buildDate": BUILD_DATE,
+        "platform": PLATFORM,
     }});
     Ok(print_values(&output, &[info])?.unwrap_or_default())
 }
@@ -72,7 +67,10 @@ mod tests {
 
     #[test]
     fn prints_release_for_scripts() {
-        assert_eq!(version_text(Some(Form::Short), Program::Kubeadm).unwrap(), "v1.36.2\n");
+        assert_eq!(
+            version_text(Some(Form::Short), Program::Kubeadm).unwrap(),
+            format!("{BUILD_VERSION}\n")
+        );
         let text = version_text(None, Program::Kubeadm).unwrap();
         assert!(
             text.starts_with("kubeadm version: &version.Info{Major:\"1\", Minor:\"36\""),
@@ -80,6 +78,6 @@ mod tests {
         );
         let json = version_text(Some(Form::Json), Program::Kubeadm).unwrap();
         let read: serde_json::Value = serde_json::from_str(&json).unwrap();
-        assert_eq!(read["clientVersion"]["gitVersion"], "v1.36.2");
+        assert_eq!(read["clientVersion"]["gitVersion"], BUILD_VERSION);
     }
 }

@@ -7,10 +7,11 @@ use std::{
 };
 
 use api_config::kubeadm::{ExternalEtcd, Networking};
-use bootstrap_core::{constants::KUBERNETES_VERSION, images::version_tag};
+use bootstrap_core::images::version_tag;
 
 use super::check::{Check, Problem, label};
 use crate::{host::Host, node::Node, service};
+use version::KUBERNETES_VERSION;
 
 /// Checks the requested version. This release sets up clusters of its own minor version and the previous one.
 pub(super) fn version(requested: &str) -> Check {

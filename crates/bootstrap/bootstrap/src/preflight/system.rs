@@ -2,10 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use bootstrap_core::constants::{KUBERNETES_VERSION, RELEASED};
+use bootstrap_core::constants::RELEASED;
 
 use super::check::{Check, Problem};
 use crate::host::Host;
+use version::KUBERNETES_VERSION;
 
 const CPUS: usize = 2;
 const MEMORY_MB: u64 = 1700;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use api_meta::Tree as _;
 use bootstrap_core::{
-    constants::{CONTROL_PLANE_LABEL, KUBERNETES_VERSION, OWN_REPOSITORY},
+    constants::{CONTROL_PLANE_LABEL, OWN_REPOSITORY},
     images as names,
     manifests::Component,
     upgrade::{PROGRAM, parse_version, violations},
@@ -21,6 +21,7 @@ use crate::{
     phase::{Outcome, PREFLIGHT, Phase},
     preflight,
 };
+use version::KUBERNETES_VERSION;
 
 /// The time in which the Job of the health check completes.
 const JOB_PATIENCE: Duration = Duration::from_secs(15);

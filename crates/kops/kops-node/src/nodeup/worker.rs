@@ -48,7 +48,7 @@ pub(super) async fn request_config(boot: &Value, machine: &Machine) -> Result<No
         if !name.is_empty() {
             transport = transport.with_server_name(name);
         }
-        let client = Client::new(Arc::new(transport), "nodeup/v1.36.2 (windlass)");
+        let client = Client::new(Arc::new(transport), &version::user_agent("nodeup"));
         let text = body.to_string();
         match client.call(http::Method::POST, PATH, "application/json", text.into()).await {
             Ok(response) => return read_response(&response, &key),

@@ -19,9 +19,6 @@ use super::{
 };
 use crate::context::Context;
 
-/// The kubelet version that the Node reports: the version of Kubernetes that is implemented.
-const VERSION: &str = "v1.36.2";
-
 /// Computes the Node's status. A condition with the same status as in `before` keeps its transition time.
 pub(super) async fn status(
     ctx: &Context,
@@ -94,7 +91,7 @@ fn info(ctx: &Context, runtime: String) -> NodeSystemInfo {
         container_runtime_version: runtime,
         kernel_version: machine.kernel.clone(),
         kube_proxy_version: String::new(),
-        kubelet_version: VERSION.to_owned(),
+        kubelet_version: version::BUILD_VERSION.to_owned(),
         machine_id: machine.machine_id.clone(),
         operating_system: "linux".to_owned(),
         os_image: machine.os_image.clone(),

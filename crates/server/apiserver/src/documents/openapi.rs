@@ -10,12 +10,12 @@ use std::{
 use api_schema::openapi::{self, CustomKind};
 use bytes::Bytes;
 use data_encoding::HEXUPPER;
-use diagnostics::KUBERNETES_VERSION;
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde_json::{Value, json};
 use serve::Body;
 use sha2::{Digest, Sha256};
+use version::KUBERNETES_VERSION;
 
 use crate::{
     aggregation::{ApiServices, fetch::merge},
