@@ -1,10 +1,14 @@
 //! Builds the binary. It is static, so that it runs on every distribution and can be the only file of an image.
 
-use std::{fs, path::PathBuf};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use crate::{
-    error::{During, Result},
-    run::{cargo, output, pass, program, target_directory},
+    error::Result,
+    run::{cargo, output, pass, program, target_directory, workspace_root},
 };
 
 /// A build profile of the workspace's Cargo.toml.
@@ -25,24 +29,110 @@ impl Profile {
     }
 }
 
-/// Runs `cargo xtask dist`.
-pub(crate) fn dist() -> Result<()> {
-    let binary = windlass(Profile::Release)?;
-    let size = fs::metadata(&binary).during("reading", binary.display())?;
-    println!("{}: {:.1} MB", binary.display(), size.len() as f64 / 1e6);
-    Ok(())
+/// A source tree and its target directory.
+pub(crate) struct Tree {
+    pub(crate) root: PathBuf,
+    pub(crate) target: PathBuf,
 }
 
-/// Builds the binary and returns its path.
+impl Tree {
+    /// Returns the workspace.
+    pub(crate) fn workspace() -> Self {
+        Self { root: workspace_root(), target: target_directory() }
+    }
+}
+
+/// The commit that a binary is built from.
+pub(crate) struct Commit {
+    /// The hash, with `-dirty` if files have been changed since.
+    pub(crate) hash: String,
+    /// The date in RFC 3339 and UTC.
+    pub(crate) date: String,
+    /// The date in seconds since 1970.
+    pub(crate) epoch: String,
+}
+
+impl Commit {
+    /// Reads the commit that is checked out in the workspace.
+    pub(crate) fn current() -> Result<Self> {
+        let git = |args: &[&str]| {
+            let mut command = program("git", args);
+            command.current_dir(workspace_root()).env("TZ", "UTC");
+            Ok::<_, crate::error::Error>(output(&mut command)?.trim().to_owned())
+        };
+        let log = |format: &str| {
+            git(&[
+                "log",
+                "-1",
+                "--date=format-local:%Y-%m-%dT%H:%M:%SZ",
+                &format!("--format={format}"),
+            ])
+        };
+        let changed = !git(&["status", "--porcelain"])?.is_empty();
+        let suffix = if changed { "-dirty" } else { "" };
+        Ok(Self { hash: format!("{}{suffix}", log("%H")?), date: log("%cd")?, epoch: log("%ct")? })
+    }
+}
+
+/// Builds the binary of the workspace and returns its path.
 pub(crate) fn windlass(profile: Profile) -> Result<PathBuf> {
+    let mut build = command(&Tree::workspace(), profile)?;
+    // With an explicit target, the flag does not apply to build scripts and procedural macros, which cannot be static.
+    build.env("RUSTFLAGS", STATIC);
+    pass(&mut build)?;
+    binary(&Tree::workspace(), profile)
+}
+
+/// Builds the binary of a release and returns its path. The same commit gives the same bytes in every directory: paths
+/// of this machine do not appear in the binary.
+pub(crate) fn reproducible(tree: &Tree, profile: Profile, commit: &Commit) -> Result<PathBuf> {
+    let mut build = command(tree, profile)?;
+    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    let cargo_home =
+        std::env::var_os("CARGO_HOME").map_or_else(|| home.join(".cargo"), PathBuf::from);
+    // Of several matching prefixes, the last applies.
+    let prefixes = [(&tree.root, "/windlass"), (&tree.target, "/target"), (&cargo_home, "/cargo")];
+    let mut rust: Vec<OsString> = STATIC.split(' ').map(OsString::from).collect();
+    let mut c = OsString::new();
+    for (path, name) in prefixes {
+        rust.push(joined("--remap-path-prefix=", path, name));
+        c.push(joined(" -ffile-prefix-map=", path, name));
+    }
+    build
+        .env("CARGO_ENCODED_RUSTFLAGS", rust.join(std::ffi::OsStr::new("\x1f")))
+        .env("CFLAGS", c)
+        .env("CARGO_TARGET_DIR", &tree.target)
+        .env("WINDLASS_COMMIT", &commit.hash)
+        .env("WINDLASS_BUILD_DATE", &commit.date)
+        .env("SOURCE_DATE_EPOCH", &commit.epoch);
+    pass(&mut build)?;
+    binary(tree, profile)
+}
+
+const STATIC: &str = "-C target-feature=+crt-static";
+
+fn joined(flag: &str, path: &Path, name: &str) -> OsString {
+    let mut text = OsString::from(flag);
+    text.push(path);
+    text.push("=");
+    text.push(name);
+    text
+}
+
+fn command(tree: &Tree, profile: Profile) -> Result<Command> {
+    let mut build = cargo(["build", "--locked", "--profile", profile.name()]);
+    build.args(["--package", "windlass", "--target", &host()?]).current_dir(&tree.root);
+    Ok(build)
+}
+
+fn binary(tree: &Tree, profile: Profile) -> Result<PathBuf> {
+    Ok(tree.target.join(host()?).join(profile.name()).join("windlass"))
+}
+
+/// Returns the target triple of this machine.
+pub(crate) fn host() -> Result<String> {
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
     let version = output(&mut program(rustc, ["-vV"]))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
-    let host = host.ok_or_else(|| format!("`rustc -vV` names no host in: {version}"))?;
-    let profile = profile.name();
-    // With an explicit target, the flag does not apply to build scripts and procedural macros, which cannot be static.
-    let mut build = cargo(["build", "--locked", "--profile", profile, "--package", "windlass"]);
-    build.args(["--target", host]).env("RUSTFLAGS", "-C target-feature=+crt-static");
-    pass(&mut build)?;
-    Ok(target_directory().join(host).join(profile).join("windlass"))
+    Ok(host.ok_or_else(|| format!("`rustc -vV` names no host in: {version}"))?.to_owned())
 }

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
@@ -29,4 +30,8 @@ pub(crate) fn create_directory(path: &Path) -> Result<()> {
 
 pub(crate) fn write(path: &Path, text: impl AsRef<[u8]>) -> Result<()> {
     fs::write(path, text).during("writing", path.display())
+}
+
+pub(crate) fn make_executable(path: &Path) -> Result<()> {
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).during("changing", path.display())
 }

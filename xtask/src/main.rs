@@ -11,6 +11,7 @@ mod build;
 mod codegen;
 mod conformance;
 mod control_plane;
+mod dist;
 mod docs;
 mod down;
 mod error;
@@ -27,7 +28,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
 
   up [ARGS]       install missing packages, build the binary, start a cluster
   down [ARGS]     remove the cluster
-  dist            build the release binary: small and fast, but slow to build
+  dist [ARGS]     make a release in --out DIR [target/dist]: binary, packages, images, bill of materials, installer;
+                  --verify makes it twice and compares, --quick builds a larger and slower binary
   test [--full]   format, lints, tidiness, all tests, then the end-to-end tests with the real binary;
                   --full adds the check of licenses, sources and banned crates;
                   --repeat N runs the tests N times and tabulates failures, with --load under background load
@@ -48,7 +50,7 @@ fn main() -> ExitCode {
     let result = match args.first().map(String::as_str) {
         Some("up") => up::run(rest),
         Some("down") => down::run(rest),
-        Some("dist") => build::dist(),
+        Some("dist") => dist::run(rest),
         Some("test") => test::run(rest),
         Some("bench") => bench::run(rest),
         Some("conformance") => conformance::run(rest),

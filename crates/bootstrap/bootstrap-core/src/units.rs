@@ -20,39 +20,19 @@ const TIMER: &str = "/etc/systemd/system/windlass-certs.timer";
 /// Every unit that may be written, for removal.
 pub const PATHS: [&str; 4] = [DROP_IN, KUBELET, RENEWAL, TIMER];
 
+/// The kubelet's service and drop-in as packages contain them.
+const PACKAGED: [(&str, &str); 2] = [
+    (KUBELET, include_str!("../units/kubelet.service")),
+    (DROP_IN, include_str!("../units/10-kubeadm.conf")),
+];
+
 /// Returns the kubelet's service and its drop-in. `program` is this binary.
 pub fn kubelet(program: &str) -> [Unit; 2] {
-    let service = format!(
-        "{MARK}
-[Unit]
-Description=kubelet: The Kubernetes Node Agent
-Wants=network-online.target
-After=network-online.target
-
-[Service]
-ExecStart={program} kubelet
-Restart=always
-StartLimitInterval=0
-RestartSec=10
-
-[Install]
-WantedBy=multi-user.target
-"
-    );
-    let drop_in = format!(
-        "{MARK}
-[Service]
-Environment=\"KUBELET_KUBECONFIG_ARGS=--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf\"
-Environment=\"KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml\"
-# init and join write KUBELET_KUBEADM_ARGS into this file.
-EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env
-# KUBELET_EXTRA_ARGS in this file is the administrator's last resort; kubeletExtraArgs is the better place.
-EnvironmentFile=-/etc/default/kubelet
-ExecStart=
-ExecStart={program} kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
-"
-    );
-    [Unit { path: KUBELET, text: service }, Unit { path: DROP_IN, text: drop_in }]
+    let kubelet = format!("ExecStart={program} kubelet");
+    PACKAGED.map(|(path, text)| {
+        let text = text.replace("ExecStart=/usr/bin/kubelet", &kubelet);
+        Unit { path, text: format!("{MARK}\n{text}") }
+    })
 }
 
 /// Returns the service and timer that renew a control plane's certificates, twice a day and once after downtime.
