@@ -16,6 +16,8 @@ use crate::{
     run::{output, pass, program, step, target_directory, workspace_root},
 };
 
+#[cfg(test)]
+mod installer;
 mod packages;
 mod release;
 mod sbom;

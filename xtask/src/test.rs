@@ -4,6 +4,7 @@ use std::{fs, io, num::NonZero, os::unix::fs::symlink, path::Path, thread};
 
 use crate::{
     build::{self, Profile},
+    dist,
     error::{During, Result},
     machine,
     run::{cargo, on_path, output, pass, step, target_directory},
@@ -90,6 +91,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
             let test = ["test", "--locked", "--package", "netboot", "--", "--ignored"];
             pass(&mut cargo(test))
         })?;
+        step("release, built twice", || dist::run(&["--quick".to_owned(), "--verify".to_owned()]))?;
     }
     eprintln!("==> end-to-end tests");
     let result = report::run(&mut end_to_end, &log("end-to-end"));

@@ -49,7 +49,6 @@ if [ $action = remove ]; then
     exit 0
 fi
 
-[ "$(id -u)" = 0 ] || [ -w "$prefix" ] || fail "$prefix is not writable; run this as root, or choose another --prefix"
 if [ -n "$service" ] && [ ! -d /run/systemd/system ]; then
     fail "--service needs systemd, which does not run here; run \`windlass up\` instead"
 fi
@@ -59,7 +58,8 @@ line=$(grep -E '^[0-9a-f]{64}  windlass$' "$here/SHA256SUMS") || fail "SHA256SUM
 (cd "$here" && echo "$line" | sha256sum --check --status) ||
     fail "windlass does not match its checksum in SHA256SUMS; download it again"
 
-mkdir -p "$prefix/bin"
+mkdir -p "$prefix/bin" && [ -w "$prefix/bin" ] ||
+    fail "$prefix/bin is not writable; run this as root, or choose another --prefix"
 # The name appears with the whole file, also while the old binary runs.
 install -m 755 "$here/windlass" "$binary.new"
 mv -f "$binary.new" "$binary"

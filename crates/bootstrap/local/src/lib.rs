@@ -31,6 +31,7 @@ mod replicated;
 mod status;
 mod storage;
 mod supervisor;
+mod takeover;
 mod up;
 mod wait;
 

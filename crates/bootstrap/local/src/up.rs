@@ -23,7 +23,7 @@ use crate::{
     error::Error,
     images, mark, metrics, network, nodes, preflight,
     process::{Role, notify_supervisor},
-    replicated, status,
+    replicated, status, takeover,
     wait::{check_up, wait},
 };
 
@@ -90,6 +90,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
         cluster.settings.snapshots = Some((every.to_std().as_secs(), args.snapshot_keep));
     }
     let progress = Progress::stderr(Recorder::new(&root, "up"));
+    takeover::stop_other_binary(&cluster, &progress).await?;
     if Role::Supervisor.running(&cluster).is_none() {
         check_machine(&cluster, &progress)?;
         if cluster.is_replicated() {

@@ -3,7 +3,7 @@
 use std::{
     fs,
     os::unix::fs::MetadataExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command},
     sync::{
         Mutex, PoisonError,
@@ -60,9 +60,15 @@ impl Cluster {
     /// Runs a command of windlass on this cluster.
     #[track_caller]
     pub fn windlass(&self, args: &[&str]) -> Output {
+        self.windlass_of(&binary(), args)
+    }
+
+    /// Runs a command of another build of windlass on this cluster.
+    #[track_caller]
+    pub fn windlass_of(&self, binary: &Path, args: &[&str]) -> Output {
         // Insert our flags after the first word: behind a `--` they would belong to another program.
         let (first, rest) = args.split_at(1);
-        let mut command = self.namespace.command(&binary().display().to_string(), first);
+        let mut command = self.namespace.command(&binary.display().to_string(), first);
         command.arg("--name").arg(&self.name).arg("--root").arg(self.root()).args(rest);
         run(command, b"")
     }

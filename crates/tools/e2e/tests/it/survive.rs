@@ -215,3 +215,43 @@ fn restarts_a_control_plane_that_does_not_answer() {
     assert!(log.contains("does not answer; ending it"), "{log}");
     assert!(log.contains("T in do_signal_stop"), "the threads are stopped: {log}");
 }
+
+#[test]
+fn up_of_another_build_replaces_processes_and_keeps_containers() {
+    let _turn = share_machine();
+    let cluster = Cluster::new("build");
+    cluster.up_with(&["--nodes", "2"]).ok();
+    cluster.build_images();
+    let s = Session::in_default_namespace(&cluster);
+    echo(&s);
+    s.toolbox();
+    let to_pod = format!("{}:9000", s.field("pod echo", "{.status.podIP}")).parse().unwrap();
+    let stream = Traffic::stream(&cluster.namespace.path(), to_pod);
+    let before = other_containers(&s);
+    let processes = || ["supervisor", "control-plane", "agent"].map(|role| cluster.pid(role));
+    let old = processes();
+
+    // A byte behind the program makes another build of the same program.
+    let other = cluster.directory.join("other-build");
+    std::fs::copy(e2e::binary(), &other).unwrap();
+    let mut file = std::fs::OpenOptions::new().append(true).open(&other).unwrap();
+    std::io::Write::write_all(&mut file, b"\n").unwrap();
+    drop(file);
+    let kubeconfig = cluster.kubeconfig().display().to_string();
+    let up = || cluster.windlass_of(&other, &["up", "--kubeconfig", &kubeconfig]).ok();
+    up();
+    let new = processes();
+    let length = std::fs::metadata(&other).unwrap().len();
+    for (old, new) in old.iter().zip(new) {
+        assert_ne!(*old, new);
+        assert_eq!(std::fs::metadata(format!("/proc/{new}/exe")).unwrap().len(), length);
+    }
+    assert_eq!(other_containers(&s), before);
+    s.kubectl("wait node --all --for=condition=Ready --timeout=60s").ok();
+    s.kubectl("exec box -- true").ok();
+    let report = stream.stop();
+    assert!(report.failures.is_empty() && report.done > 100, "{report:?}");
+
+    up();
+    assert_eq!(processes(), new, "the same build changes nothing");
+}
