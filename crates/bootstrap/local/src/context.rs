@@ -16,11 +16,16 @@ pub(crate) fn name(cluster: &Cluster) -> String {
 
 /// Returns the kubeconfig to change: the given file, or kubectl's own.
 pub(crate) fn path(path: Option<&Path>) -> PathBuf {
-    let home = std::env::var_os("HOME").map_or_else(|| PathBuf::from("/root"), PathBuf::from);
     match path {
         Some(path) => std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
-        None => kubeconfig::file_to_change(std::env::var("KUBECONFIG").ok().as_deref(), &home),
+        None => default_kubeconfig(),
     }
+}
+
+/// Returns kubectl's own kubeconfig.
+pub fn default_kubeconfig() -> PathBuf {
+    let home = std::env::var_os("HOME").map_or_else(|| PathBuf::from("/root"), PathBuf::from);
+    kubeconfig::file_to_change(std::env::var("KUBECONFIG").ok().as_deref(), &home)
 }
 
 /// Adds the administrator's context to a kubeconfig, and makes it the current one with `use_it`.

@@ -37,6 +37,7 @@ mod wait;
 
 pub use agent::run as run_agent;
 pub use cluster::{Cluster, DEFAULT_NAME};
+pub use context::default_kubeconfig;
 pub use control_plane::run as run_control_plane;
 pub use down::{Args as DownArgs, run as down};
 pub use error::Error;
@@ -46,7 +47,7 @@ pub use nodes::{
     join::run as join_node,
     space::{enter as enter_node, hold as hold_node},
 };
-pub use status::{Args as StatusArgs, run as status};
+pub use status::{Args as StatusArgs, run as status, unmet_cause};
 pub use storage::{Command as StorageCommand, print as print_storage};
 pub use supervisor::run as run_supervisor;
 pub use up::{Args as UpArgs, run as up};

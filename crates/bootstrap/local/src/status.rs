@@ -147,7 +147,7 @@ pub(crate) fn name(object: &Value) -> String {
 }
 
 /// Returns the cause in an object's status why a condition is not met; `None` if the condition is met.
-pub(crate) fn unmet_cause(object: &Value, condition: &str) -> Option<String> {
+pub fn unmet_cause(object: &Value, condition: &str) -> Option<String> {
     let conditions = object["status"]["conditions"].as_array();
     let find = |kind: &str| conditions.into_iter().flatten().find(|c| c["type"] == kind);
     let main = find(condition);

@@ -22,6 +22,7 @@ pub(crate) enum Command {
     Node(local::NodeArgs),
     /// Draws the start-up steps over time
     Timeline(timeline::Args),
+    Dashboard(dashboard::Args),
     /// Waits until it is stopped: the first process of a Pod
     Pause,
     /// Runs as the CNI plugin

@@ -127,6 +127,9 @@ fn run(command: Command) -> ExitCode {
         Command::Pause => pause(),
         Command::Cni => cni::main(),
         Command::Timeline(args) => exit_code(timeline::run(&args)),
+        Command::Dashboard(args) => {
+            run_component("dashboard", async move |tasks| dashboard::run(args, &tasks).await)
+        }
         Command::Up(args) => run_command("windlass", local::up(args)),
         Command::Down(args) => run_command("windlass", local::down(args)),
         Command::Node(args) => run_command("windlass", local::node(args)),

@@ -1,0 +1,221 @@
+//! The reads from the API server.
+
+use client::Client;
+use http::Method;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::error::PageError;
+
+/// The rows on one page.
+pub(crate) const PAGE: usize = 100;
+/// The size of the log that a page shows, in bytes.
+const LOG_LIMIT: usize = 1 << 20;
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+/// A resource in a URL of the page: group (`core` for the core group), version and plural name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Resource {
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) plural: String,
+}
+
+impl Resource {
+    pub(crate) fn new(group: &str, version: &str, plural: &str) -> Self {
+        Self { group: group.into(), version: version.into(), plural: plural.into() }
+    }
+
+    /// Returns the resource of three path segments; `None` unless all are names.
+    pub(crate) fn parse(group: &str, version: &str, plural: &str) -> Option<Self> {
+        [group, version, plural].into_iter().all(is_name).then(|| Self::new(group, version, plural))
+    }
+
+    /// Returns the segments of the page's URLs.
+    pub(crate) fn segments(&self) -> String {
+        format!("{}/{}/{}", self.group, self.version, self.plural)
+    }
+
+    /// Returns the API server's path of the collection. `namespace` is empty for all namespaces.
+    fn path(&self, namespace: &str) -> String {
+        let version = &self.version;
+        let root = match self.group.as_str() {
+            "core" => format!("/api/{version}"),
+            group => format!("/apis/{group}/{version}"),
+        };
+        match namespace {
+            "" => format!("{root}/{}", self.plural),
+            namespace => format!("{root}/namespaces/{namespace}/{}", self.plural),
+        }
+    }
+}
+
+/// Reports whether a text is a name of the API: no other text gets into a path of the API server.
+pub(crate) fn is_name(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b':');
+    !text.is_empty()
+        && text.len() <= 253
+        && text.bytes().all(allowed)
+        && !matches!(text, "." | "..")
+}
+
+/// A list as the API server prints it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Table {
+    pub(crate) metadata: Metadata,
+    pub(crate) column_definitions: Vec<Column>,
+    pub(crate) rows: Vec<Row>,
+}
+
+/// The metadata of a list or of an object in it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Metadata {
+    pub(crate) name: String,
+    pub(crate) namespace: String,
+    #[serde(rename = "continue")]
+    pub(crate) next: String,
+    pub(crate) remaining_item_count: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Column {
+    pub(crate) name: String,
+    /// Columns of higher priority are those of `kubectl get -o wide`.
+    pub(crate) priority: u32,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Row {
+    pub(crate) cells: Vec<Value>,
+    pub(crate) object: Object,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Object {
+    pub(crate) metadata: Metadata,
+}
+
+impl Table {
+    /// Returns the number of objects on this and later pages.
+    pub(crate) fn total(&self) -> u64 {
+        self.rows.len() as u64 + self.metadata.remaining_item_count.unwrap_or_default()
+    }
+
+    /// Returns a row's text in the named column.
+    pub(crate) fn text<'a>(&self, row: &'a Row, column: &str) -> &'a str {
+        let index = self.column_definitions.iter().position(|found| found.name == column);
+        index.and_then(|index| row.cells.get(index)?.as_str()).unwrap_or_default()
+    }
+}
+
+/// The query of a list.
+#[derive(Default)]
+pub(crate) struct Query<'a> {
+    pub(crate) namespace: &'a str,
+    pub(crate) fields: &'a str,
+    pub(crate) limit: usize,
+    /// The token of the next page.
+    pub(crate) next: &'a str,
+}
+
+impl Query<'_> {
+    fn path(&self, resource: &Resource) -> String {
+        let mut path = format!("{}?limit={}", resource.path(self.namespace), self.limit);
+        for (name, value) in [("fieldSelector", self.fields), ("continue", self.next)] {
+            if !value.is_empty() {
+                path.push_str(&format!("&{name}={}", client::escape(value)));
+            }
+        }
+        path
+    }
+}
+
+/// Lists objects as a table.
+pub(crate) async fn table(
+    client: &Client,
+    resource: &Resource,
+    query: &Query<'_>,
+) -> Result<Table, PageError> {
+    Ok(client.get_raw_as(&query.path(resource), TABLE).await?)
+}
+
+/// Lists whole objects.
+pub(crate) async fn objects(
+    client: &Client,
+    resource: &Resource,
+    query: &Query<'_>,
+) -> Result<Vec<Value>, PageError> {
+    let list: client::List<Value> = client.get_raw(&query.path(resource)).await?;
+    Ok(list.items)
+}
+
+/// Reads an object. `namespace` is empty for cluster-scoped objects.
+pub(crate) async fn object(
+    client: &Client,
+    resource: &Resource,
+    namespace: &str,
+    name: &str,
+) -> Result<Value, PageError> {
+    Ok(client.get_raw(&format!("{}/{name}", resource.path(namespace))).await?)
+}
+
+/// Returns the groups of kinds that the API server serves.
+pub(crate) async fn discovery(client: &Client) -> Result<Vec<Value>, PageError> {
+    let mut groups = Vec::new();
+    for path in ["/api", "/apis"] {
+        let list: Value = client.get_raw_as(path, DISCOVERY).await?;
+        groups.extend(list["items"].as_array().cloned().unwrap_or_default());
+    }
+    Ok(groups)
+}
+
+/// Reads the end of a container's log.
+pub(crate) async fn log(
+    client: &Client,
+    namespace: &str,
+    pod: &str,
+    container: &str,
+    previous: bool,
+) -> Result<String, PageError> {
+    let path = format!(
+        "/api/v1/namespaces/{namespace}/pods/{pod}/log?container={container}&previous={previous}&tailLines=1000&\
+         limitBytes={LOG_LIMIT}"
+    );
+    let bytes = client.call(Method::GET, &path, "", Default::default()).await?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Reads the API server's metrics.
+pub(crate) async fn metrics(client: &Client) -> Result<String, PageError> {
+    let bytes = client.call(Method::GET, "/metrics", "", Default::default()).await?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn builds_paths_of_names_only() {
+        let pods = Resource::parse("core", "v1", "pods").unwrap();
+        assert_eq!(pods.path(""), "/api/v1/pods");
+        assert_eq!(pods.path("kube-system"), "/api/v1/namespaces/kube-system/pods");
+        let crds =
+            Resource::parse("apiextensions.k8s.io", "v1", "customresourcedefinitions").unwrap();
+        assert_eq!(crds.path(""), "/apis/apiextensions.k8s.io/v1/customresourcedefinitions");
+        let query = Query { limit: 1, next: "a&b=c", fields: "x!=y", ..Query::default() };
+        assert_eq!(
+            query.path(&pods),
+            "/api/v1/pods?limit=1&fieldSelector=x%21%3Dy&continue=a%26b%3Dc"
+        );
+        for hostile in ["..", "", "pods/log", "pods?watch=1", "%2e", "p\u{e9}", &"a".repeat(300)] {
+            assert_eq!(Resource::parse("core", "v1", hostile), None, "{hostile}");
+        }
+    }
+}

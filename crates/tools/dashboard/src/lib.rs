@@ -1,0 +1,30 @@
+//! A page to look at a cluster: nodes, workloads, Events, logs, problems with their causes, the bootstrap timeline and
+//! an hour of measurements. `windlass dashboard` serves it.
+//!
+//! The pages are rendered here, without scripts. The API server prints all lists as tables, as for `kubectl get`, so
+//! that a list of any kind needs no code here. Only the object's own page knows some kinds. Read [`run`] first, then
+//! `handler`.
+//!
+//! Invariants:
+//! - All requests to the API server are reads, with the credentials of the kubeconfig's user and no others. What that
+//!   user may not see is missing, with the API server's reason.
+//! - The page is for one user of this machine: it listens on a loopback address and wants a key that only its output
+//!   shows. Other web sites cannot read it by a name that resolves to a loopback address, because names other than
+//!   `localhost` are rejected.
+//! - No page reads more than a limited number of objects, so large clusters take no longer than small ones.
+//! - The values of Secrets are never shown.
+
+mod access;
+mod api;
+mod error;
+mod handler;
+mod layout;
+mod measurements;
+mod pages;
+mod plot;
+mod run;
+#[cfg(test)]
+mod tests;
+
+pub use error::DashboardError;
+pub use run::{Args, run};
