@@ -50,6 +50,7 @@ const TO_TEST_FULLY: &[Requirement] = &[
     ("/usr/lib/ipxe/ipxe.efi", "ipxe"),
     ("dnsmasq", "dnsmasq-base"),
     ("chromium", "chromium"),
+    ("chromedriver", "chromium-driver"),
     ("/usr/lib/cni/bridge", "containernetworking-plugins"),
     ("mmdebstrap", "mmdebstrap"),
     ("socat", "socat"),

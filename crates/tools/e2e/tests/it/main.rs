@@ -19,6 +19,7 @@ mod clients;
 mod control_planes;
 mod csi;
 mod custom;
+mod dashboard;
 mod devices;
 mod dra_driver;
 mod dual_stack;
