@@ -59,7 +59,7 @@ pub enum ExpressionError {
 }
 
 impl Scope<'_> {
-    /// Compiles an expression with the result type `gives`.
+    /// Compiles an expression, whose result must have the type `result`.
     pub fn compile(&self, text: &str, result: ResultType) -> Result<Program, ExpressionError> {
         let env = self.env(text, Type::Dyn, Type::Dyn);
         let env = match result {

@@ -140,7 +140,7 @@ impl Check {
                 x-kubernetes-preserve-unknown-fields";
             self.errors.push(FieldError::required(&path.child("properties"), detail));
         }
-        let metadata = &schema["properties"]["metadata"];
+        let metadata = schema.at("properties.metadata");
         if (level == Level::Root || embedded) && metadata.is_object() {
             self.metadata(metadata, &path.child("properties").key("metadata"));
         }
@@ -249,7 +249,7 @@ impl Check {
             let detail = "must not be empty if x-kubernetes-list-type is map";
             self.errors.push(FieldError::required(&at, detail));
         }
-        if schema["items"]["type"] != "object" {
+        if schema.text("items.type") != "object" {
             let kind = schema.text("items.type");
             let detail = "must be object if parent array's x-kubernetes-list-type is map";
             self.errors.push(FieldError::invalid(&items.child("type"), kind, detail));

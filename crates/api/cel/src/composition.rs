@@ -63,7 +63,7 @@ impl Composition {
         }
         let field = |(name, at): (&Arc<str>, &usize)| {
             let ty = self.named.get(*at).and_then(|(_, program)| program.as_ref().ok());
-            let ty = ty.map_or(Type::Dyn, |program| known(program.result()));
+            let ty = ty.map_or(Type::Dyn, |program| declared_type(program.result()));
             let decl = Decl::new(Shape::Computed(ty), u64::MAX, 1);
             Field { name: Arc::clone(name), key: Arc::clone(name), decl }
         };
@@ -73,9 +73,9 @@ impl Composition {
 }
 
 /// Returns the type that other expressions see: element types that are not scalar become `dyn`.
-fn known(ty: &Type) -> Type {
+fn declared_type(ty: &Type) -> Type {
     match ty {
-        Type::List(_) | Type::Map(_) => ty.rebuilt(&mut known),
+        Type::List(_) | Type::Map(_) => ty.rebuilt(&mut declared_type),
         Type::Object(_) | Type::Opaque(_) | Type::Optional(_) | Type::Type(_) => Type::Dyn,
         Type::Param(_) | Type::Error => Type::Dyn,
         scalar => scalar.clone(),

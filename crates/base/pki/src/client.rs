@@ -1,24 +1,27 @@
 //! Verifies client certificates and returns the identity that they assert.
 
-use std::{fmt::Display, sync::Arc, time::SystemTime};
+use std::{sync::Arc, time::SystemTime};
 
 use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 
 use crate::{
     chain::{Certificate, Search},
     element::{BIT_STRING, Element, SEQUENCE},
+    error::Error,
     fault::Fault,
     identity::Identity,
     pem, signature,
 };
 
 /// The error of a client certificate, or of a CA bundle for client certificates.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum ClientError {
     #[error("cannot read the client CA bundle: {0}; it must hold one or more PEM certificates")]
-    Bundle(String),
+    Bundle(Arc<Error>),
+    #[error("the client has no certificate; configure one that the client CA has signed")]
+    Missing,
     #[error("cannot read the client's certificate: {0}")]
-    Unreadable(String),
+    Unreadable(Arc<Error>),
     #[error(
         "the client's certificate for {subject} is not acceptable: {cause}; it must be valid now, \
          signed by the client CA and meant for client authentication"
@@ -47,12 +50,12 @@ pub struct VerifiedClient {
 impl ClientCa {
     /// Parses a PEM bundle of authorities, which must contain at least one.
     pub fn from_pem(pem: &[u8]) -> Result<Self, ClientError> {
-        let bundle = |cause: &dyn Display| ClientError::Bundle(cause.to_string());
-        let text = std::str::from_utf8(pem).map_err(|e| bundle(&e))?;
-        let blocks =
-            pem::blocks_of(text, "CERTIFICATE", &["CERTIFICATE"]).map_err(|e| bundle(&e))?;
+        let bundle = |cause| ClientError::Bundle(Arc::new(cause));
+        let text =
+            std::str::from_utf8(pem).map_err(|e| bundle(Error::MalformedPem(e.to_string())))?;
+        let blocks = pem::blocks_of(text, "CERTIFICATE", &["CERTIFICATE"]).map_err(bundle)?;
         let roots: Result<_, _> = blocks.iter().map(|(_, der)| Certificate::read(der)).collect();
-        Ok(Self { roots: roots.map_err(|e| bundle(&e))? })
+        Ok(Self { roots: roots.map_err(bundle)? })
     }
 
     /// Verifies a chain, which begins with the client's own certificate. Returns `None` if the certificate names no
@@ -71,8 +74,7 @@ impl ClientCa {
 
     /// Verifies a chain without reading the user.
     pub fn check(&self, chain: &[CertificateDer<'_>], now: SystemTime) -> Result<(), ClientError> {
-        let nothing = || ClientError::Unreadable("there is none".to_owned());
-        let (leaf, intermediates) = chain.split_first().ok_or_else(nothing)?;
+        let (leaf, intermediates) = chain.split_first().ok_or(ClientError::Missing)?;
         self.verify_chain(&readable_leaf(leaf)?, intermediates, now).map(drop)
     }
 
@@ -117,7 +119,7 @@ pub struct HandshakeKey {
 pub fn handshake_key(leaf: &CertificateDer<'_>) -> Result<HandshakeKey, ClientError> {
     let leaf = readable_leaf(leaf)?;
     HandshakeKey::read(leaf.public_key())
-        .map_err(|fault| ClientError::Unreadable(fault.to_string()))
+        .map_err(|fault| unreadable(Error::MalformedCertificate(fault)))
 }
 
 impl HandshakeKey {
@@ -144,6 +146,6 @@ fn readable_leaf(der: &CertificateDer<'_>) -> Result<Certificate, ClientError> {
     Ok(leaf)
 }
 
-fn unreadable(error: crate::error::Error) -> ClientError {
-    ClientError::Unreadable(error.to_string())
+fn unreadable(error: Error) -> ClientError {
+    ClientError::Unreadable(Arc::new(error))
 }

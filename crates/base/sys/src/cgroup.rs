@@ -227,7 +227,7 @@ impl Cgroups for V2 {
     fn usage(&self, group: &str) -> Result<Usage, Error> {
         let path = self.path(group);
         find(&path)?;
-        Ok(usage::second(&path, path == self.root))
+        Ok(usage::read_v2(&path, path == self.root))
     }
 
     fn processes(&self, group: &str) -> Vec<i32> {
@@ -346,7 +346,7 @@ impl Cgroups for V1 {
 
     fn usage(&self, group: &str) -> Result<Usage, Error> {
         find(&self.path("memory", group))?;
-        Ok(usage::first(|controller| self.path(controller, group)))
+        Ok(usage::read_v1(|controller| self.path(controller, group)))
     }
 
     fn processes(&self, group: &str) -> Vec<i32> {

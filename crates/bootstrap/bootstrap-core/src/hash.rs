@@ -12,13 +12,14 @@ pub const ANNOTATION: &str = "kubeadm.kubernetes.io/component-config.hash";
 /// Adds the hash unless the user provided the content.
 pub fn mark(config_map: &mut Value, is_custom: bool) {
     if !is_custom {
-        config_map["metadata"]["annotations"][ANNOTATION] = of(config_map).into();
+        let hash = of(config_map);
+        config_map.put(&["metadata", "annotations", ANNOTATION], hash);
     }
 }
 
 /// Returns `true` if the ConfigMap's content matches its hash.
 pub fn is_untouched(config_map: &Value) -> bool {
-    config_map["metadata"]["annotations"][ANNOTATION] == of(config_map)
+    *config_map.at(&["metadata", "annotations", ANNOTATION]) == of(config_map)
 }
 
 /// Returns the hash of the data, in the order of the keys.

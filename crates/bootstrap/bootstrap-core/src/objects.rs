@@ -1,6 +1,7 @@
 //! Objects that bootstrapping stores in the cluster: its configuration and the RBAC rules around it.
 
 use api_config::{KubeletConfiguration, kubeadm::ClusterConfiguration, yaml};
+use api_meta::Tree as _;
 use serde_json::{Value, json};
 
 use crate::{
@@ -148,7 +149,7 @@ pub fn certificates_access() -> [Value; 2] {
 
 /// Parses the ConfigMap kubeadm-config of any version.
 pub fn read_kubeadm_config(config_map: &Value) -> Result<ClusterConfiguration, Error> {
-    let text = config_map["data"]["ClusterConfiguration"].as_str().ok_or(Error::NoKubeadmConfig)?;
+    let text = config_map.at("data.ClusterConfiguration").as_str().ok_or(Error::NoKubeadmConfig)?;
     crate::config::read(text)?.documents.cluster.ok_or(Error::NoClusterConfiguration)
 }
 

@@ -120,7 +120,7 @@ pub fn secret(token: &Token, config: &BootstrapToken, expiration: Option<&str>) 
 /// Returns the expiration of a token's Secret; `None` if it does not expire. An invalid time counts as long past, as
 /// upstream has it. All users of tokens call this function.
 pub fn expiry(secret: &Value) -> Option<Timestamp> {
-    let written = &secret["data"]["expiration"];
+    let written = secret.at("data.expiration");
     if written.is_null() || written == "" {
         return None;
     }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use api_meta::Tree as _;
 use semver::Version;
 use serde_json::Value;
 
@@ -120,8 +121,8 @@ pub struct Flags<'a>(Vec<&'a str>);
 impl<'a> Flags<'a> {
     /// Reads the command of the Pod's only container.
     pub fn of(pod: &'a Value) -> Self {
-        let command = pod["spec"]["containers"][0]["command"].as_array();
-        Self(command.into_iter().flatten().filter_map(Value::as_str).collect())
+        let command = pod.items("spec.containers").first().map(|c| c.texts("command"));
+        Self(command.into_iter().flatten().collect())
     }
 
     /// Returns the value of the flag, as in `--name=value`.
@@ -143,6 +144,11 @@ pub fn joined_members(etcd: &Value) -> Vec<EtcdMember> {
         .filter_map(|member| member.split_once('='))
         .map(|(name, url)| EtcdMember { name: name.to_owned(), peer_url: url.to_owned() })
         .collect()
+}
+
+/// Returns the image of the first container of a Pod or Pod template; empty if there is none.
+pub fn first_image(pod: &Value) -> &str {
+    pod.items("spec.containers").first().map_or("", |container| container.text("image"))
 }
 
 /// Returns the tag of an image's name without digest; empty without tag.

@@ -371,7 +371,7 @@ impl Reconciler {
         evaluation: &mut Evaluation<'_>,
         scale: &Scale,
     ) -> Result<SelectedPods, RecommendationError> {
-        let text = scale.object["status"]["selector"].as_str().unwrap_or_default().to_owned();
+        let text = scale.object.text("status.selector").to_owned();
         if text.is_empty() {
             let error = RecommendationError::NoSelector;
             evaluation.warn("SelectorRequired", &error.to_string());
@@ -426,7 +426,7 @@ impl Reconciler {
         let meta = &evaluation.autoscaler.metadata;
         let client = &self.context.client;
         let mut object: Value = client.get(&AUTOSCALERS, &meta.namespace, &meta.name).await?;
-        if object["metadata"]["uid"] != meta.uid.as_str() {
+        if *object.at("metadata.uid") != meta.uid.as_str() {
             return Ok(());
         }
         let old = object.clone();

@@ -32,7 +32,7 @@ struct TokenSecret {
 impl<'de> Deserialize<'de> for TokenSecret {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let secret = Value::deserialize(deserializer)?;
-        if secret["type"] != tokens::SECRET_TYPE || secret["metadata"]["namespace"] != SYSTEM {
+        if secret["type"] != tokens::SECRET_TYPE || *secret.at("metadata.namespace") != SYSTEM {
             return Ok(Self::default());
         }
         let meta = serde_json::from_value(secret["metadata"].clone()).unwrap_or_default();
@@ -122,7 +122,7 @@ pub(crate) fn start_signer(context: Context) {
         };
         let (client, resource) = (&context.client, &Resource::CONFIG_MAPS);
         let mut map: Value = client.get(resource, PUBLIC, CLUSTER_INFO).await?;
-        if map["metadata"]["resourceVersion"] != info.meta.resource_version.as_str() {
+        if *map.at("metadata.resourceVersion") != info.meta.resource_version.as_str() {
             // The informer delivers the newer version.
             return Ok(());
         }

@@ -164,7 +164,7 @@ fn job_name(cron: &CronJob, due: Timestamp) -> String {
 
 fn job_for(owner: &OwnerOf, cron: &CronJob, due: Timestamp) -> Value {
     let template = &cron.spec.job_template;
-    let mut annotations = template["metadata"]["annotations"].clone();
+    let mut annotations = template.at("metadata.annotations").clone();
     if !annotations.is_object() {
         annotations = json!({});
     }
@@ -174,8 +174,8 @@ fn job_for(owner: &OwnerOf, cron: &CronJob, due: Timestamp) -> Value {
             "annotations": annotations, "ownerReferences": [owner.reference()]},
         "spec": template["spec"],
     });
-    if !template["metadata"]["labels"].is_null() {
-        job.put(&["metadata", "labels"], template["metadata"]["labels"].clone());
+    if template.has("metadata.labels") {
+        job.put(&["metadata", "labels"], template.at("metadata.labels").clone());
     }
     job
 }

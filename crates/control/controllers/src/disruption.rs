@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use api_meta::{
     IntOrString, LabelSelector, ObjectMeta, OwnerReference, PercentError, Selector, Timestamp,
-    null_default,
+    Tree as _, null_default,
 };
 use client::{Error, NotFoundExt as _, Resource, WorkQueue};
 use serde::Deserialize;
@@ -268,7 +268,7 @@ impl Reconciler {
         let response = client.call(http::Method::GET, &path, "", Default::default()).await;
         Ok(response.or_none()?.and_then(|bytes| {
             let scale: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-            scale["spec"]["replicas"].as_i64().map(|replicas| (owner.uid.clone(), replicas))
+            scale.opt_int("spec.replicas").map(|replicas| (owner.uid.clone(), replicas))
         }))
     }
 }

@@ -21,7 +21,7 @@ use crate::{
     discovery,
     shared::Watched,
 };
-use graph::{Graph, ORPHAN, Plan, Standing, TrackedObject, Uid};
+use graph::{Graph, ORPHAN, OwnerState, Plan, TrackedObject, Uid};
 
 /// The interval between two discoveries of served resources; a new CustomResourceDefinition triggers one at once.
 const REFRESH: Duration = Duration::from_secs(30);
@@ -161,13 +161,13 @@ impl Collector {
 
     async fn collect(&self, uid: &str) -> Result<(), Error> {
         let Some((resource, object)) = lock(&self.graph).get(uid) else { return Ok(()) };
-        let mut standings = Vec::new();
+        let mut states = Vec::new();
         if !object.deleting {
             for owner in &object.owners {
-                standings.push(self.standing(&resource, &object, owner).await?);
+                states.push(self.owner_state(&resource, &object, owner).await?);
             }
         }
-        let plan = graph::plan(&lock(&self.graph), &object, &standings);
+        let plan = graph::plan(&lock(&self.graph), &object, &states);
         if plan != Plan::Nothing {
             let (namespace, name) = (&object.namespace, &object.name);
             tracing::debug!(kind = %resource.kind, %namespace, %name, ?plan, "collecting");
@@ -189,15 +189,15 @@ impl Collector {
     }
 
     /// Returns the state of an owner. The API is read if the graph does not have the owner.
-    async fn standing(
+    async fn owner_state(
         &self,
         child: &Resource,
         object: &TrackedObject,
         owner: &OwnerReference,
-    ) -> Result<Standing, Error> {
-        let standing = lock(&self.graph).standing(object, owner);
-        if standing != Standing::Unknown {
-            return Ok(standing);
+    ) -> Result<OwnerState, Error> {
+        let state = lock(&self.graph).owner_state(object, owner);
+        if state != OwnerState::Unknown {
+            return Ok(state);
         }
         let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
         let resource = {
@@ -207,11 +207,11 @@ impl Collector {
         let Some(resource) = resource else {
             // The kind is not served (yet), so the state of its objects is unknown.
             self.queue.add_after(object.uid.to_string(), UNKNOWN_KIND);
-            return Ok(Standing::Solid);
+            return Ok(OwnerState::Solid);
         };
         if resource.namespaced && !child.namespaced {
             tracing::warn!(name = %object.name, owner = owner.name, "a cluster-scoped object has a namespaced owner");
-            return Ok(Standing::Solid);
+            return Ok(OwnerState::Solid);
         }
         let namespace: &str = if resource.namespaced { &object.namespace } else { "" };
         let owner_object =
@@ -219,15 +219,15 @@ impl Collector {
         match owner_object {
             Ok(owner_object) if *owner_object.uid == *owner.uid => {
                 Ok(if owner_object.waits_for_dependents() {
-                    Standing::Waiting
+                    OwnerState::Waiting
                 } else {
-                    Standing::Solid
+                    OwnerState::Solid
                 })
             }
             Err(error) if !error.is_not_found() => Err(error),
             _ => {
                 lock(&self.graph).note_absent(&owner.uid.as_str().into(), &object.namespace);
-                Ok(Standing::Absent)
+                Ok(OwnerState::Absent)
             }
         }
     }

@@ -93,7 +93,7 @@ impl Context {
             }
             Plan::Create { name, hash, number } => (name, hash, number),
         };
-        let mut labels = set.spec.template["metadata"]["labels"].clone();
+        let mut labels = set.spec.template.at("metadata.labels").clone();
         labels.put(&[HASH_LABEL], json!(hash));
         let namespace = &set.metadata.namespace;
         let revision = json!({

@@ -254,7 +254,7 @@ async fn write_conditions(context: &Context, name: &str, findings: &Findings) ->
 async fn finalize(client: &Client, name: &str, meta: &ObjectMeta) -> Result<(), Error> {
     let namespace = client.get::<Value>(&Resource::NAMESPACES, "", name).await.or_none()?;
     let Some(mut namespace) = namespace else { return Ok(()) };
-    if namespace["metadata"]["uid"] != meta.uid.as_str() {
+    if *namespace.at("metadata.uid") != meta.uid.as_str() {
         return Ok(());
     }
     if let Some(finalizers) =

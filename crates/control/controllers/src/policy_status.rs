@@ -84,9 +84,9 @@ impl DeclaredTypes {
                 types.objects.insert((group.into(), version.into(), kind.into()), decl);
             }
         }
-        if let Some(version) = spec["paramKind"]["apiVersion"].as_str() {
+        if let Some(version) = spec.at("paramKind.apiVersion").as_str() {
             let (group, version) = version.split_once('/').unwrap_or(("", version));
-            let kind = spec["paramKind"]["kind"].as_str().unwrap_or_default();
+            let kind = spec.text("paramKind.kind");
             let kind = GroupVersionKind::new(group.to_owned(), version.to_owned(), kind.to_owned());
             types.params = api.declared(&kind).await?;
         }
@@ -140,7 +140,7 @@ impl Api<'_> {
     /// Returns the declared type of a kind.
     async fn declared(&mut self, kind: &GroupVersionKind) -> Result<Option<Decl>, Error> {
         let document = self.document(at("/openapi/v3", &kind.group, &kind.version)).await?;
-        let schemas = &document["components"]["schemas"];
+        let schemas = document.at("components.schemas");
         let own = json!({"group": *kind.group, "version": *kind.version, "kind": *kind.kind});
         let is_own =
             |schema: &&Value| schema.items("x-kubernetes-group-version-kind").contains(&own);

@@ -165,7 +165,7 @@ async fn write(
     let Some(finalizers) = finalizers else { return Ok(()) };
     let version = &meta.resource_version;
     let mut object: Value = context.client.get(resource, &meta.namespace, &meta.name).await?;
-    if object["metadata"]["resourceVersion"] != version.as_str() {
+    if *object.at("metadata.resourceVersion") != version.as_str() {
         // The informer delivers the newer version.
         return Ok(());
     }

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use api_meta::Timestamp;
+use api_meta::{Timestamp, Tree as _};
 use client::{Error, Resource, WorkQueue};
 use serde_json::{Value, json};
 
@@ -54,7 +54,7 @@ pub(crate) fn status(
     now: Timestamp,
 ) -> (Value, Option<u64>) {
     let active: Vec<_> = pods.iter().filter(|pod| pod.is_active()).collect();
-    let template = &set.spec.template["metadata"]["labels"];
+    let template = set.spec.template.at("metadata.labels");
     let labelled = |pod: &&&Arc<Pod>| {
         template.as_object().is_none_or(|labels| {
             labels.iter().all(|(k, v)| pod.metadata.labels.get(k).map(String::as_str) == v.as_str())

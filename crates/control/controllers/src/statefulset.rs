@@ -134,7 +134,7 @@ impl Reconciler {
                 let former = revisions
                     .iter()
                     .find(|r| r.metadata.name == revision && revision != update.name);
-                let template = former.map_or(&set.spec.template, |r| &r.data["spec"]["template"]);
+                let template = former.map_or(&set.spec.template, |r| r.data.at("spec.template"));
                 self.create(owner, set, ordinal, &revision, template).await
             }
             Step::Delete(pod) => self.delete(owner, set, &pod).await,

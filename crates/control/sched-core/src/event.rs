@@ -39,6 +39,15 @@ pub enum Event<'a> {
 }
 
 impl Event<'_> {
+    /// Reports whether the event may change which nodes a Pod's volumes can be reached from.
+    pub(crate) fn moves_volumes(&self) -> bool {
+        match self {
+            Self::Volumes => true,
+            Self::Node { change, .. } => change.added || change.labels,
+            _ => false,
+        }
+    }
+
     /// Returns the name of the event in metrics.
     pub(crate) fn label(&self) -> &'static str {
         match self {

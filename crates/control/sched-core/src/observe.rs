@@ -51,7 +51,7 @@ pub trait Observer: Send + Sync {
     fn queued(&self, _queue: QueueName, _event: &'static str) {}
 }
 
-/// The observer of a core that nobody measures.
+/// The observer that ignores all progress.
 pub(crate) struct Unobserved;
 
 impl Observer for Unobserved {}

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use api_meta::Tree as _;
 use client::{Error, Resource};
 use sched_core::{ClaimBinding, Pod, Progress};
 use serde_json::{Value, json};
@@ -96,7 +97,7 @@ impl Worker {
             |source| ClaimsError::Write { kind: "persistentvolume", name: name.to_owned(), source };
         let resource = &Resource::PERSISTENT_VOLUMES;
         let mut volume: Value = self.client.get(resource, "", name).await.map_err(failed)?;
-        let own = &volume["spec"]["claimRef"];
+        let own = volume.at("spec.claimRef");
         let is_reserved = own["namespace"] == *pod.id.namespace && own["name"] == *binding.claim;
         let same = own["uid"].as_str().is_none_or(|uid| uid.is_empty() || *uid == *binding.uid);
         if !(own.is_null() || is_reserved && same) {
@@ -107,11 +108,11 @@ impl Worker {
         }
         if own.is_null() {
             let at = &["metadata", "annotations", BOUND_BY_CONTROLLER];
-            api_meta::Tree::put(&mut volume, at, json!("yes"));
+            volume.put(at, json!("yes"));
         }
         let reference = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
             "namespace": pod.id.namespace, "name": binding.claim, "uid": binding.uid});
-        api_meta::Tree::put(&mut volume, &["spec", "claimRef"], reference);
+        volume.put(&["spec", "claimRef"], reference);
         // Write to the version that was read, so that two schedulers cannot give away the same volume.
         let written = self.client.update::<_, Value>(resource, "", name, &volume).await;
         written.map(drop).map_err(failed)
@@ -132,14 +133,14 @@ impl Worker {
         };
         let resource = &Resource::PERSISTENT_VOLUME_CLAIMS;
         let mut claim: Value = self.client.get(resource, namespace, name).await.map_err(failed)?;
-        if claim["metadata"]["uid"] != *binding.uid {
+        if *claim.at("metadata.uid") != *binding.uid {
             return Err(ClaimsError::ClaimGone { claim: name.to_owned() });
         }
-        if claim["metadata"]["annotations"][SELECTED_NODE] == node {
+        if *claim.at(&["metadata", "annotations", SELECTED_NODE]) == node {
             return Ok(());
         }
         let at = &["metadata", "annotations", SELECTED_NODE];
-        api_meta::Tree::put(&mut claim, at, json!(node));
+        claim.put(at, json!(node));
         let written = self.client.update::<_, Value>(resource, namespace, name, &claim).await;
         written.map(drop).map_err(failed)
     }

@@ -268,7 +268,7 @@ fn advise(config: &Json, typed: &Config) -> Vec<Advice> {
 
 fn ignition(mut config: Map<String, Json>) -> Result<Json, ConfigError> {
     let mut out = json!({ "ignition": config.remove("ignition").unwrap_or_else(|| json!({})) });
-    out["ignition"]["version"] = VERSION.into();
+    out.put("ignition.version", VERSION);
     let mut storage = config.remove("storage").unwrap_or_else(|| json!({}));
     self::storage(&mut storage)?;
     out["storage"] = storage;

@@ -47,10 +47,10 @@ pub fn typed(config: &Value) -> Result<Config, ConfigError> {
 /// Returns `true` if the config requires the network, for a remote resource or for Tang.
 pub fn needs_network(config: &Value) -> bool {
     let remote = |url: &str| !url.is_empty() && !url.starts_with("data:");
-    let volumes = config["storage"]["luks"].as_array();
+    let volumes = config.at("storage.luks").as_array();
     let clevis = volumes.into_iter().flatten().map(|volume| &volume["clevis"]);
     let mut tang = clevis.filter(|clevis| {
-        clevis["custom"]["needsNetwork"] == true
+        clevis.flag("custom.needsNetwork")
             || clevis["tang"].as_array().is_some_and(|servers| !servers.is_empty())
     });
     fn any(value: &Value, is: &impl Fn(&str) -> bool) -> bool {

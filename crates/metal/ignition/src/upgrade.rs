@@ -42,10 +42,10 @@ fn ignition(old: &Value) -> Value {
     }
     let config = &old["config"];
     if !config.items("append").is_empty() {
-        out["config"]["merge"] = config["append"].clone();
+        out.put("config.merge", config["append"].clone());
     }
     if config["replace"].is_object() {
-        out["config"]["replace"] = config["replace"].clone();
+        out.put("config.replace", config["replace"].clone());
     }
     out
 }

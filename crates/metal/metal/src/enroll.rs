@@ -206,7 +206,7 @@ async fn kubelet(client: &Client) -> Result<KubeletConfiguration, Error> {
         }
         None => {
             let dns = get(Resource::SERVICES, "kube-dns").await?;
-            let address = dns.and_then(|s| s["spec"]["clusterIP"].as_str().map(str::to_owned));
+            let address = dns.and_then(|s| s.at("spec.clusterIP").as_str().map(str::to_owned));
             KubeletConfiguration {
                 cluster_dns: address.into_iter().collect(),
                 ..KubeletConfiguration::default()

@@ -11,7 +11,7 @@ pub(crate) enum Finding {
 
 /// The state of a server after several checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Standing {
+pub(crate) enum Health {
     Ready,
     Unready,
     Silent,
@@ -19,7 +19,7 @@ pub(crate) enum Standing {
 
 struct Server {
     address: String,
-    standing: Standing,
+    health: Health,
     /// The number of consecutive silent checks.
     silences: u32,
     /// `true` if the cluster's last list contains the server.
@@ -52,8 +52,8 @@ impl Pool {
         }
         for address in listed {
             if !self.servers.iter().any(|s| s.address == *address) {
-                let (address, standing) = (address.clone(), Standing::Ready);
-                self.servers.push(Server { address, standing, silences: 0, listed: true });
+                let (address, health) = (address.clone(), Health::Ready);
+                self.servers.push(Server { address, health, silences: 0, listed: true });
             }
         }
         // Listed servers first, each group in its order.
@@ -64,19 +64,19 @@ impl Pool {
     }
 
     /// Applies a check, and returns the new state of the server if it changed.
-    pub(crate) fn report(&mut self, address: &str, finding: Finding) -> Option<Standing> {
+    pub(crate) fn report(&mut self, address: &str, finding: Finding) -> Option<Health> {
         let server = self.servers.iter_mut().find(|s| s.address == address)?;
         server.silences = if finding == Finding::Silent { server.silences + 1 } else { 0 };
-        let standing = match finding {
-            Finding::Ready => Standing::Ready,
-            Finding::Unready => Standing::Unready,
-            Finding::Silent if server.silences >= SILENCES => Standing::Silent,
+        let health = match finding {
+            Finding::Ready => Health::Ready,
+            Finding::Unready => Health::Unready,
+            Finding::Silent if server.silences >= SILENCES => Health::Silent,
             // Prefer other servers until the state is certain.
-            Finding::Silent => server.standing.max(Standing::Unready),
+            Finding::Silent => server.health.max(Health::Unready),
         };
-        let changed = server.standing != standing;
-        server.standing = standing;
-        changed.then_some(standing)
+        let changed = server.health != health;
+        server.health = health;
+        changed.then_some(health)
     }
 
     /// Returns all servers in the order of attempts: ready ones in turn, then the others as a last resort.
@@ -87,7 +87,7 @@ impl Pool {
             let by = self.next % all.len();
             all.rotate_left(by);
         }
-        all.sort_by_key(|s| (s.standing, !s.listed));
+        all.sort_by_key(|s| (s.health, !s.listed));
         all.into_iter().map(|s| s.address.clone()).collect()
     }
 
@@ -96,7 +96,7 @@ impl Pool {
     }
 
     pub(crate) fn is_silent(&self, address: &str) -> bool {
-        self.servers.iter().any(|s| s.address == address && s.standing == Standing::Silent)
+        self.servers.iter().any(|s| s.address == address && s.health == Health::Silent)
     }
 }
 
@@ -114,7 +114,7 @@ mod tests {
         let mut firsts: Vec<String> = (0..3).map(|_| pool.candidates().remove(0)).collect();
         firsts.sort();
         assert_eq!(firsts, ["a", "b", "c"]);
-        assert_eq!(pool.report("b", Finding::Unready), Some(Standing::Unready));
+        assert_eq!(pool.report("b", Finding::Unready), Some(Health::Unready));
         for _ in 0..6 {
             let candidates = pool.candidates();
             assert_eq!((candidates.len(), candidates[2].as_str()), (3, "b"));
@@ -128,9 +128,9 @@ mod tests {
         assert!(!pool.is_silent("a"));
         assert_eq!(pool.candidates()[0], "b", "the other server is preferred meanwhile");
         pool.report("a", Finding::Silent);
-        assert_eq!(pool.report("a", Finding::Silent), Some(Standing::Silent));
+        assert_eq!(pool.report("a", Finding::Silent), Some(Health::Silent));
         assert!(pool.is_silent("a") && !pool.is_silent("b"));
-        assert_eq!(pool.report("a", Finding::Ready), Some(Standing::Ready));
+        assert_eq!(pool.report("a", Finding::Ready), Some(Health::Ready));
         // Connection attempts and checks both report, so silent results must be counted from zero.
         pool.report("a", Finding::Silent);
         assert!(!pool.is_silent("a"));

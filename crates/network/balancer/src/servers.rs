@@ -23,8 +23,8 @@ impl Servers {
 
     pub(crate) fn report(&self, address: &str, finding: Finding) {
         let changed = self.pool().report(address, finding);
-        if let Some(standing) = changed {
-            tracing::info!(server = address, ?standing, "API server");
+        if let Some(health) = changed {
+            tracing::info!(server = address, ?health, "API server");
             self.changed.send_replace(());
         }
     }

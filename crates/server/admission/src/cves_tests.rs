@@ -28,7 +28,7 @@ fn cve_2023_2727_reviews_images_of_ephemeral_containers() {
     let spec = json!({"containers": [{"name": "a", "image": "one"}],
         "ephemeralContainers": [{"name": "b", "image": "forbidden"}]});
     let update = Try::update(&cluster, &GroupResource::PODS, old).sub("ephemeralcontainers");
-    let asked = update.asked(&pod(spec), image_policy::question).unwrap();
+    let asked = update.asked(&pod(spec), image_policy::review_spec).unwrap();
     assert_eq!(asked["containers"], json!([{"image": "forbidden"}]));
 }
 

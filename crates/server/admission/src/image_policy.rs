@@ -92,7 +92,7 @@ impl Settings {
 }
 
 /// Builds the ImageReview spec for a Pod. Returns `None` if the request sets no images.
-pub fn question(request: &Request<'_>, pod: &Value) -> Option<Value> {
+pub fn review_spec(request: &Request<'_>, pod: &Value) -> Option<Value> {
     let lists: &[&str] = match request.subresource {
         "" => &["spec.containers", "spec.initContainers"],
         "ephemeralcontainers" => &["spec.ephemeralContainers"],
@@ -221,7 +221,7 @@ mod tests {
         );
         asked["metadata"]["annotations"] =
             json!({"x.image-policy.k8s.io/ticket": "1", "other": "2"});
-        let of = |create: Try<'_>| create.asked(&asked, question);
+        let of = |create: Try<'_>| create.asked(&asked, review_spec);
         let create = || Try::create(&cluster, &GroupResource::PODS);
         let expected = json!({"containers": [{"image": "one"}, {"image": "two"}], "namespace": "ns", "annotations": {"x.image-policy.k8s.io/ticket": "1"}});
         assert_eq!(of(create()), Some(expected));

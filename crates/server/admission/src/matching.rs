@@ -240,7 +240,7 @@ impl Selectors {
 }
 
 fn selects(selector: &Selector, object: &Value) -> bool {
-    selector.matches_json(object["metadata"]["labels"].as_object())
+    selector.matches_json(object.at("metadata.labels").as_object())
 }
 
 /// The reason why a LabelSelector is invalid.

@@ -1,5 +1,6 @@
 //! Fuzzes URLs, headers, continue tokens, JSON paths of printer columns, custom definitions and proxy names.
 
+use api_meta::Tree as _;
 use http::{HeaderMap, HeaderValue, Method, header};
 use serde_json::{Value, json};
 
@@ -82,7 +83,8 @@ fn definitions_of_custom_kinds() {
     fuzz::fuzz(HERE, "definition", &[crd.to_string().as_bytes()], |input| {
         let Ok(tree) = serde_json::from_slice::<Value>(input) else { return };
         // A definition without a served version is rejected before it is stored.
-        if tree["spec"]["versions"]
+        if tree
+            .at("spec.versions")
             .as_array()
             .is_some_and(|v| v.iter().any(|v| v["served"] == true))
         {

@@ -43,8 +43,8 @@ pub fn ensure_bootstrap(existing: &dyn Objects) -> Vec<(GroupResource, Ensure)> 
         let Some(found) = existing.get(resource, "", name) else {
             return Some(Ensure::Create(wanted.clone()));
         };
-        let ours =
-            found["metadata"]["annotations"][AUTOUPDATE] == "true" || MANDATORY.contains(&name);
+        let ours = found.text(&["metadata", "annotations", AUTOUPDATE]) == "true"
+            || MANDATORY.contains(&name);
         if !ours || found["spec"] == wanted["spec"] {
             return None;
         }

@@ -136,10 +136,10 @@ impl Flow {
         let exempt = spec["type"] == "Exempt";
         let part = if exempt { &spec["exempt"] } else { &spec["limited"] };
         let number = |value: &Value| value.as_u64().and_then(|n| u32::try_from(n).ok());
-        let queuing = &part["limitResponse"]["queuing"];
+        let queuing = part.at("limitResponse.queuing");
         let size =
             |field: &str, otherwise: u32| number(&queuing[field]).unwrap_or(otherwise) as usize;
-        let queuing = (part["limitResponse"]["type"] == "Queue").then(|| Queuing {
+        let queuing = (part.text("limitResponse.type") == "Queue").then(|| Queuing {
             queues: size("queues", 64),
             hand_size: size("handSize", 8),
             length_limit: size("queueLengthLimit", 50),

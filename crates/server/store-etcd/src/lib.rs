@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use store::{
-    Error, Expected, KeyRange, KeyValue, Op, Outcome, RangeResult, Result, Revision, Store,
-    WatchStream, Write,
+    Error, Expected, KeyRange, KeyValue, ObjectEncoder, Op, Outcome, RangeResult, Result, Revision,
+    Store, WatchStream, Write,
 };
 
 mod channel;
@@ -249,6 +249,10 @@ impl Store for Etcd {
     fn is_stale<'a>(&'a self, _key: &'a str) -> BoxFuture<'a, Result<bool>> {
         // An engine encrypts nothing.
         Box::pin(async { Ok(false) })
+    }
+
+    fn object_encoder(&self) -> Option<&dyn ObjectEncoder> {
+        None
     }
 
     fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<KeyValue>, Revision)>> {

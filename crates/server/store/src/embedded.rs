@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     disk::{Disk, RealDisk},
-    engine::Store,
+    engine::{ObjectEncoder, Store},
     error::{Error, Result},
     key_value::{KeyRange, KeyValue, RangeResult, Revision},
     watch::WatchStream,
@@ -164,6 +164,10 @@ impl Store for Embedded {
     fn is_stale<'a>(&'a self, _key: &'a str) -> BoxFuture<'a, Result<bool>> {
         // An engine encrypts nothing.
         Box::pin(async { Ok(false) })
+    }
+
+    fn object_encoder(&self) -> Option<&dyn ObjectEncoder> {
+        None
     }
 
     fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<KeyValue>, Revision)>> {

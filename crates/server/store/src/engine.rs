@@ -1,6 +1,8 @@
 //! The trait of engines, and of layers over one.
 
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use serde_json::Value;
 
 use crate::{
     error::Result,
@@ -68,4 +70,17 @@ pub trait Store: Send + Sync + 'static {
     fn is_stale<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<bool>> {
         self.below().is_stale(key)
     }
+
+    /// Returns the encoder of a layer that stores objects in another form than their canonical JSON. A writer that has
+    /// the object as a tree uses the encoder, so that the layer need not parse the JSON.
+    fn object_encoder(&self) -> Option<&dyn ObjectEncoder> {
+        self.below().object_encoder()
+    }
+}
+
+/// Encodes objects in the form of a layer.
+pub trait ObjectEncoder {
+    /// Encodes an object, whose members include the apiVersion of its stored version. [`Store::write`] stores the
+    /// result unchanged. Returns `None` if the object cannot be encoded; a write of its JSON returns the error.
+    fn encode(&self, key: &str, object: Value) -> Option<Bytes>;
 }

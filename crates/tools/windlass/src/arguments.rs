@@ -21,7 +21,7 @@ const COMPONENTS: &[&str] = &[
 ];
 
 /// The commands whose flags have a single dash upstream.
-const ONE_DASH: &[&str] = &["coredns", "etcd-manager-ctl", "ignition", "metal"];
+pub(crate) const ONE_DASH: &[&str] = &["coredns", "etcd-manager-ctl", "ignition", "metal"];
 
 /// Returns the command line for the parser. The name of the binary becomes the command, and the single-dash flags of
 /// CoreDNS, Matchbox, Ignition and etcd-manager-ctl get a second dash.

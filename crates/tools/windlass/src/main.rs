@@ -39,7 +39,7 @@ use self::{
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    process::mask_modes(process::usual_mask());
+    process::set_umask(process::command_umask());
     match called_as().as_str() {
         name if name == "windlass-cni" || name == "loopback" => return cni::main(),
         "pause" => return pause(),

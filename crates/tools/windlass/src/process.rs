@@ -7,17 +7,17 @@ use crate::failure::Failure;
 
 /// Sets the umask, whatever the process was started with. No mask would make files world-writable, and a strict one
 /// would make directories that containers cannot enter.
-pub(crate) fn mask_modes(mask: nix::sys::stat::Mode) {
+pub(crate) fn set_umask(mask: nix::sys::stat::Mode) {
     nix::sys::stat::umask(mask);
 }
 
 /// Returns the umask of commands that create files for others: machines, images, programs of clusters.
-pub(crate) fn usual_mask() -> nix::sys::stat::Mode {
+pub(crate) fn command_umask() -> nix::sys::stat::Mode {
     nix::sys::stat::Mode::S_IWGRP | nix::sys::stat::Mode::S_IWOTH
 }
 
 /// Returns the umask of components. Files for other users of the machine get their mode set explicitly.
-fn private_mask() -> nix::sys::stat::Mode {
+fn component_umask() -> nix::sys::stat::Mode {
     nix::sys::stat::Mode::S_IWGRP | nix::sys::stat::Mode::S_IRWXO
 }
 
@@ -103,7 +103,7 @@ where
     E: Into<Failure>,
 {
     if !STARTERS.contains(&name) {
-        mask_modes(private_mask());
+        set_umask(component_umask());
         allow_files();
     }
     log_at(name, level);

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    ffi::OsString,
     fmt::Write as _,
     fs,
     path::{Path, PathBuf},
@@ -12,7 +13,10 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind},
 };
 
-use crate::cli::Cli;
+use crate::{
+    arguments::{ONE_DASH, is_version_request},
+    cli::Cli,
+};
 
 /// The pages and the commands that they show. A command that no page names is on the page of components.
 const PAGES: &[(&str, &str, &[&str])] = &[
@@ -88,12 +92,34 @@ fn pages_of_commands_are_up_to_date() {
     }
 }
 
+/// An example of a command line in a document.
+#[derive(Debug, PartialEq, Eq)]
+struct Example {
+    /// The words for the parser.
+    words: Vec<String>,
+    /// `true` for a line of a `console` block, which readers run as it is. Prose may leave out arguments.
+    is_whole: bool,
+}
+
+/// The names that this binary has besides its own, with the command that each name calls.
+const NAMES: [(&str, &[&str]); 8] = [
+    ("windlass", &[]),
+    ("kubeadm", &[]),
+    ("kops", &["kops"]),
+    ("kube-apiserver", &["kube-apiserver"]),
+    ("kube-controller-manager", &["kube-controller-manager"]),
+    ("kube-proxy", &["kube-proxy"]),
+    ("kube-scheduler", &["kube-scheduler"]),
+    ("kubelet", &["kubelet"]),
+];
+
 /// Returns the documents of the repository that contain examples.
 fn documents(directory: &Path) -> Vec<PathBuf> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(directory).unwrap().flatten() {
         let path = entry.path();
-        if path.is_dir() && !path.ends_with("reference") {
+        let is_skipped = ["reference", "target"].iter().any(|name| path.ends_with(name));
+        if path.is_dir() && !is_skipped {
             paths.extend(documents(&path));
         } else if path.extension().is_some_and(|end| end == "md") {
             paths.push(path);
@@ -102,18 +128,30 @@ fn documents(directory: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Returns the calls of `windlass` in a document: in `console` blocks, and in code font.
-fn calls(text: &str) -> Vec<String> {
+/// Returns the calls of this binary in a document: in `console` blocks, and in code font.
+fn examples(text: &str) -> Vec<Example> {
     let whole = text.replace("\\\n", " ");
-    let lines = whole.lines().filter_map(|line| line.strip_prefix("$ "));
+    let lines = whole.lines().filter_map(|line| line.strip_prefix("$ ")).map(|line| (line, true));
     let quoted = whole.split('`').skip(1).step_by(2).filter(|code| !code.contains('\n'));
     lines
-        .chain(quoted)
-        .flat_map(|line| line.split(['|', ';', '>']))
-        .map(|call| call.trim().trim_start_matches("sudo "))
-        .filter(|call| call.starts_with("windlass ") && !call.contains(['…', '*', '"']))
-        .map(str::to_owned)
+        .chain(quoted.map(|code| (code, false)))
+        .flat_map(|(line, is_whole)| {
+            line.split(['|', ';', '>', '&']).map(move |call| (call, is_whole))
+        })
+        .filter_map(|(call, is_whole)| example(call, is_whole))
         .collect()
+}
+
+/// Reads one call; `None` if it calls another program, or if parts are left out.
+fn example(call: &str, is_whole: bool) -> Option<Example> {
+    let mut words = call.split_whitespace().map(|word| word.trim_matches('\'')).peekable();
+    words.next_if_eq(&"sudo");
+    let name = words.next()?;
+    let (_, command) = NAMES.iter().find(|(known, _)| *known == name)?;
+    let words = ["windlass"].into_iter().chain(command.iter().copied()).chain(words);
+    let words: Vec<String> = words.map(str::to_owned).collect();
+    let is_readable = words.len() > 1 && !call.contains(['…', '*', '"', ',']);
+    is_readable.then_some(Example { words, is_whole })
 }
 
 /// Reports whether the error is for an unknown flag or command. A command in capital letters is a placeholder.
@@ -129,27 +167,73 @@ fn is_unknown(error: &Error) -> bool {
     }
 }
 
-/// Checks names of commands and flags. Placeholders such as `NODE` and values that a machine lacks are not checked.
+/// Reports whether the error is for arguments that a complete call has.
+fn is_incomplete(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::MissingRequiredArgument
+            | ErrorKind::MissingSubcommand
+            | ErrorKind::TooFewValues
+            | ErrorKind::WrongNumberOfValues
+            | ErrorKind::NoEquals
+            | ErrorKind::ArgumentConflict
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    )
+}
+
+/// Checks names of commands and flags, and in `console` blocks that no argument is missing. Placeholders such as `NODE`
+/// and values that a machine lacks are not checked.
 #[test]
 fn examples_of_documents_are_known_commands() {
-    let mut checked = 0;
+    let (mut checked, mut lines, mut problems) = (0, 0, Vec::new());
     let mut paths = documents(&root().join("docs"));
+    paths.extend(documents(&root().join("crates")));
     paths.push(root().join("README.md"));
     for path in paths {
-        for call in calls(&fs::read_to_string(&path).unwrap()) {
+        for example in examples(&fs::read_to_string(&path).unwrap()) {
             checked += 1;
-            let words = call.split_whitespace().map(|word| word.trim_matches('\''));
+            lines += usize::from(example.is_whole);
+            let words: Vec<OsString> = if ONE_DASH.contains(&&*example.words[1]) {
+                dns::flags::two_dashes(example.words.iter().map(Into::into))
+            } else {
+                example.words.iter().map(Into::into).collect()
+            };
+            if is_version_request(&words) {
+                continue;
+            }
             let Err(error) = parser().try_get_matches_from(words) else { continue };
-            assert!(!is_unknown(&error), "{}: {call}\n{error}", path.display());
+            if is_unknown(&error) || example.is_whole && is_incomplete(&error) {
+                problems.push(format!("{}: {:?}: {error}", path.display(), example.words));
+            }
         }
     }
-    assert!(checked > 100, "only {checked} examples were found");
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    assert!(checked > 150 && lines > 40, "only {checked} examples and {lines} lines were found");
 }
 
 #[test]
 fn finds_examples_in_blocks_and_in_code_font() {
-    let text = "See `windlass down`.\n\n```console\n$ windlass up \\\n    --nodes 2 | cat\n$ kubectl get pods\n```\n";
-    let mut found = calls(text);
-    found.sort();
-    assert_eq!(found, ["windlass down", "windlass up      --nodes 2"]);
+    let text = "See `windlass down` and `kops get`, not `kubectl get`.\n\n\
+        ```console\n$ sudo windlass up \\\n    --nodes 2 | cat\n$ kubectl get pods\n$ kubeadm reset && windlass up\n```\n";
+    let found: Vec<(String, bool)> =
+        examples(text).into_iter().map(|e| (e.words.join(" "), e.is_whole)).collect();
+    let wanted = [
+        ("windlass up --nodes 2", true),
+        ("windlass reset", true),
+        ("windlass up", true),
+        ("windlass down", false),
+        ("windlass kops get", false),
+    ];
+    assert_eq!(found, wanted.map(|(call, is_whole)| (call.to_owned(), is_whole)));
+}
+
+#[test]
+fn rejects_examples_of_renamed_flags_and_without_arguments() {
+    let error = |call: &str| {
+        let example = example(call, true).unwrap();
+        parser().try_get_matches_from(&example.words).unwrap_err()
+    };
+    assert!(is_unknown(&error("windlass up --node-count 2")));
+    assert!(is_unknown(&error("kops make cluster")));
+    assert!(is_incomplete(&error("windlass snapshot restore")));
 }

@@ -41,7 +41,7 @@ pub(super) fn reorder(
     order: &[Value],
     before: &[Value],
 ) -> Result<(), PatchError> {
-    let (order, before) = (Places::of(member, order), Places::of(member, before));
+    let (order, before) = (Positions::of(member, order), Positions::of(member, before));
     let (mut ordered, mut own): (Vec<Value>, Vec<Value>) =
         items.drain(..).partition(|item| order.get(item).is_some());
     ordered.sort_by_cached_key(|item| order.get(item));
@@ -62,12 +62,12 @@ pub(super) fn reorder(
 }
 
 /// The positions of a list's items, by merge key or value. The first of equal items counts.
-struct Places<'a> {
+struct Positions<'a> {
     member: &'a Member,
     first: HashMap<&'a Value, usize>,
 }
 
-impl<'a> Places<'a> {
+impl<'a> Positions<'a> {
     fn of(member: &'a Member, list: &'a [Value]) -> Self {
         let mut first = HashMap::with_capacity(list.len());
         for (at, item) in list.iter().enumerate() {

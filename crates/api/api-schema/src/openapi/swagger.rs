@@ -182,7 +182,7 @@ fn share(parameter: &mut Value, shared: &mut Map<String, Value>) {
         return;
     }
     let common = ["DeleteOptions", "Patch"];
-    let schema = parameter["schema"]["$ref"].as_str().unwrap_or_default();
+    let schema = parameter.text("schema.$ref");
     if parameter["in"] == "body"
         && !common.iter().any(|c| schema.ends_with(&format!("meta.v1.{c}")))
     {

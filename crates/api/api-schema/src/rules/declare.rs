@@ -53,8 +53,8 @@ fn with_metadata(schema: &Value) -> Value {
     let complete = is(&properties["kind"], "string")
         && is(&properties["apiVersion"], "string")
         && is(metadata, "object")
-        && is(&metadata["properties"]["name"], "string")
-        && is(&metadata["properties"]["generateName"], "string");
+        && is(metadata.at("properties.name"), "string")
+        && is(metadata.at("properties.generateName"), "string");
     let mut schema = schema.clone();
     if complete {
         return schema;

@@ -307,26 +307,8 @@ fn stops_validation_at_cost_limit() {
 #[test]
 fn compiles_rules_over_fields_named_by_reserved_words() {
     let text = json!({"type": "string"});
-    let words = [
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
-    ];
-    for word in words {
+    let words = "as break const continue else for function if import let loop package namespace return var void while";
+    for word in words.split(' ') {
         let metadata = json!({"type": "object", "properties": {word: text, "name": text}});
         let template = json!({"type": "object", "properties": {"apiVersion": text, "kind": text, "metadata": metadata}});
         let spec = rules(

@@ -71,7 +71,7 @@ fn agrees_with_go_on_every_vector() {
         }
         match vector.go.strip_prefix("ok ") {
             Some(user) => {
-                assert_eq!(ours.as_deref(), Ok(user.split(' ').next().unwrap()), "{name}")
+                assert_eq!(ours.as_deref().ok(), user.split(' ').next(), "{name}")
             }
             None => assert!(ours.is_err(), "{name}: {ours:?} and Go says {}", vector.go),
         }

@@ -208,7 +208,7 @@ fn device(text: &str) -> Option<(u32, u32)> {
 }
 
 /// Reads a cgroup of version 2.
-pub(super) fn second(group: &Path, is_root: bool) -> Usage {
+pub(super) fn read_v2(group: &Path, is_root: bool) -> Usage {
     let at = |file: &str| group.join(file);
     let (cpu, memory) =
         (KeyValueFile::read(&at("cpu.stat")), KeyValueFile::read(&at("memory.stat")));
@@ -252,15 +252,15 @@ pub(super) fn second(group: &Path, is_root: bool) -> Usage {
             oom_kills: KeyValueFile::read(&at("memory.events")).get("oom_kill"),
             pressure: pressure(&at("memory.pressure")),
         },
-        disks: disks_of_second(&fs::read_to_string(at("io.stat")).unwrap_or_default()),
+        disks: disks_of_v2(&fs::read_to_string(at("io.stat")).unwrap_or_default()),
         io_pressure: pressure(&at("io.pressure")),
         pids: number(&at("pids.current")).unwrap_or(0),
-        allowed: allowed_by_second(group),
+        allowed: limits_of_v2(group),
         created: created(group, "cgroup.events"),
     }
 }
 
-fn allowed_by_second(group: &Path) -> CgroupLimits {
+fn limits_of_v2(group: &Path) -> CgroupLimits {
     let at = |file: &str| group.join(file);
     let max = fs::read_to_string(at("cpu.max")).unwrap_or_default();
     let (quota, period) = max.trim().split_once(' ').unwrap_or_default();
@@ -277,7 +277,7 @@ fn allowed_by_second(group: &Path) -> CgroupLimits {
 }
 
 /// Parses lines such as `8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=0 dios=0`.
-fn disks_of_second(text: &str) -> Vec<Disk> {
+fn disks_of_v2(text: &str) -> Vec<Disk> {
     let disk = |line: &str| {
         let mut words = line.split_whitespace();
         let (major, minor) = device(words.next()?)?;
@@ -298,7 +298,7 @@ fn disks_of_second(text: &str) -> Vec<Disk> {
 }
 
 /// Reads a cgroup of version 1. `of` returns its directory in each controller's hierarchy.
-pub(super) fn first(of: impl Fn(&str) -> PathBuf) -> Usage {
+pub(super) fn read_v1(of: impl Fn(&str) -> PathBuf) -> Usage {
     let (cpu, account, memory) = (of("cpu"), of("cpuacct"), of("memory"));
     let (throttling, times) = (
         KeyValueFile::read(&cpu.join("cpu.stat")),
@@ -335,7 +335,7 @@ pub(super) fn first(of: impl Fn(&str) -> PathBuf) -> Usage {
             oom_kills: KeyValueFile::read(&memory.join("memory.oom_control")).get("oom_kill"),
             pressure: None,
         },
-        disks: disks_of_first(&of("blkio")),
+        disks: disks_of_v1(&of("blkio")),
         io_pressure: None,
         pids: number(&pids.join("pids.current")).unwrap_or(0),
         allowed: CgroupLimits {
@@ -352,7 +352,7 @@ pub(super) fn first(of: impl Fn(&str) -> PathBuf) -> Usage {
 }
 
 /// Parses lines such as `8:0 Read 4096`, in one file for bytes and one for operations.
-fn disks_of_first(blkio: &Path) -> Vec<Disk> {
+fn disks_of_v1(blkio: &Path) -> Vec<Disk> {
     let mut disks: Vec<Disk> = Vec::new();
     let mut take = |file: &str, set: fn(&mut Disk, &str, u64)| {
         let text = fs::read_to_string(blkio.join(file)).unwrap_or_default();
@@ -421,7 +421,7 @@ mod tests {
             ("pids.current", "3\n"),
             ("pids.max", "99\n"),
         ]);
-        let usage = second(group.path(), false);
+        let usage = read_v2(group.path(), false);
         assert_eq!((usage.cpu.total, usage.cpu.user, usage.cpu.throttled), (70_000, 40_000, 9000));
         let pressure = usage.cpu.pressure.unwrap();
         assert_eq!((pressure.some.averages, pressure.some.total), ([1.5, 0.2, 0.03], 1234));
@@ -439,7 +439,7 @@ mod tests {
         );
         assert_eq!((allowed.memory, allowed.swap, allowed.pids), (None, Some(0), Some(99)));
         // The root has no memory.current.
-        assert_eq!(second(group.path(), true).memory.usage, 900);
+        assert_eq!(read_v2(group.path(), true).memory.usage, 900);
     }
 
     #[test]
@@ -463,7 +463,7 @@ mod tests {
             ),
             ("blkio/blkio.throttle.io_serviced_recursive", "8:0 Read 1\n8:0 Write 2\n"),
         ]);
-        let usage = first(|controller| root.path().join(controller));
+        let usage = read_v1(|controller| root.path().join(controller));
         assert_eq!((usage.cpu.total, usage.cpu.user), (123_456_789, 70_000_000));
         assert_eq!((usage.memory.working_set(), usage.memory.anonymous), (600, 300));
         assert_eq!((usage.memory.cache, usage.memory.oom_kills), (600, 4));
@@ -482,7 +482,7 @@ mod tests {
             ("memory.stat", "anonymous 3"),
             ("cpu.weight", "99999999999999999999"),
         ]);
-        let usage = second(group.path(), false);
+        let usage = read_v2(group.path(), false);
         assert_eq!(usage.cpu.pressure, Some(Pressure::default()));
         assert_eq!((usage.cpu.total, usage.memory.anonymous, usage.allowed.cpu_shares), (0, 0, 0));
     }

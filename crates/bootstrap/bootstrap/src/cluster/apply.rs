@@ -39,13 +39,14 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Creates the object, or patches an existing one. Transient errors are retried.
 pub async fn apply(client: &Client, object: &Value) -> Result<(), Error> {
-    let passing = |error: &Error| matches!(error, Error::Api { source, .. } if is_passing(source));
+    let passing =
+        |error: &Error| matches!(error, Error::Api { source, .. } if is_transient(source));
     rt::retry(PATIENCE, PAUSE, passing, || apply_once(client, object)).await
 }
 
 /// Returns `true` for errors that a retry may resolve, at this server or at another one behind the same address. All
 /// writes here are idempotent.
-fn is_passing(error: &client::Error) -> bool {
+fn is_transient(error: &client::Error) -> bool {
     matches!(error, client::Error::Transport { .. })
         || error.is_conflict()
         || error.is_too_many_requests()

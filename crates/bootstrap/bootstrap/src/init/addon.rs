@@ -1,5 +1,6 @@
 //! The phases `addon` of `init`: install CoreDNS and kube-proxy.
 
+use api_meta::Tree as _;
 use bootstrap_core::{addons, endpoint};
 use client::Resource;
 use serde_json::Value;
@@ -33,7 +34,7 @@ pub(super) const PHASES: [Phase<Ctx>; 2] = [
                     let there =
                         get(&client, &Resource::DEPLOYMENTS, "kube-system", "coredns").await?;
                     there
-                        .and_then(|d| d["spec"]["replicas"].as_u64())
+                        .and_then(|d| d.at("spec.replicas").as_u64())
                         .map_or(REPLICAS, |n| n as u32)
                 };
                 let mut objects = addons::coredns(&node.config.cluster, replicas)?;

@@ -15,7 +15,7 @@ pub(super) async fn pending_reason(client: &Client, node: &str) -> Option<String
     let all = client.list::<Value>(&requests, "", &options).await.ok()?.items;
     let common_name = format!("system:node:{node}");
     let mut own: Vec<Value> = all.into_iter().filter(|csr| is_for(csr, &common_name)).collect();
-    own.sort_by_key(|csr| csr["metadata"]["creationTimestamp"].to_string());
+    own.sort_by_key(|csr| csr.at("metadata.creationTimestamp").to_string());
     own.last().map(describe)
 }
 
@@ -30,7 +30,7 @@ fn is_for(csr: &Value, common_name: &str) -> bool {
 /// Describes the state of a request and the next step.
 fn describe(csr: &Value) -> String {
     let name = csr.name();
-    let conditions = csr["status"]["conditions"].as_array().map_or(&[][..], Vec::as_slice);
+    let conditions = csr.items("status.conditions");
     let of = |kind: &str| conditions.iter().find(|c| c["type"] == kind);
     let why = |condition: &Value| condition.text("message").to_owned();
     if let Some(denied) = of("Denied") {

@@ -1,5 +1,7 @@
 //! The phase `remove-etcd-member` of `reset`.
 
+use api_meta::Tree as _;
+
 use super::context::Ctx;
 use crate::{
     Error, cluster,
@@ -42,9 +44,8 @@ async fn remove(ctx: &mut Ctx) -> Result<Outcome, Error> {
     let manifest =
         std::fs::read_to_string(ctx.node.layout.manifests().join("etcd.yaml")).unwrap_or_default();
     let pod = api_config::yaml::parse(&manifest)?;
-    let own = pod["metadata"]["annotations"]["kubeadm.kubernetes.io/etcd.advertise-client-urls"]
-        .as_str()
-        .unwrap_or_default();
+    let own =
+        pod.annotation("kubeadm.kubernetes.io/etcd.advertise-client-urls").unwrap_or_default();
     let endpoints: Vec<String> =
         etcd::endpoints(&client).await?.into_iter().filter(|e| e != own).collect();
     if endpoints.is_empty() {

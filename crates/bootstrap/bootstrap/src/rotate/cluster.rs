@@ -106,7 +106,7 @@ pub(super) async fn nodes_without(
         .await
         .map_err(|source| Error::Api { operation: "list", subject: "Nodes".to_owned(), source })?;
     let lacking = nodes.items.iter().filter(|node| !has(RotationState::read(node).as_ref()));
-    Ok(lacking.filter_map(|n| n["metadata"]["name"].as_str().map(str::to_owned)).collect())
+    Ok(lacking.filter_map(|n| n.at("metadata.name").as_str().map(str::to_owned)).collect())
 }
 
 /// Publishes the trusted authorities for joining machines and workers. The controller manager renews the signature.
@@ -157,8 +157,7 @@ pub(super) async fn wait_for_root_ca(client: &Client, authority: &Cert) -> Resul
             client.list(&Resource::CONFIG_MAPS, "", &options).await.map_err(|source| {
                 Error::Api { operation: "list", subject: format!("ConfigMaps {ROOT_CA}"), source }
             })?;
-        let lacks =
-            |map: &&Value| !map["data"]["ca.crt"].as_str().unwrap_or_default().contains(pem.trim());
+        let lacks = |map: &&Value| !map.text(&["data", "ca.crt"]).contains(pem.trim());
         let Some(lacking) = maps.items.iter().find(lacks) else { return Ok(()) };
         if Instant::now() >= until {
             return Err(Error::NotUp {
@@ -201,7 +200,7 @@ pub(super) async fn wait_for_pods(
         let name = format!("{pod}-{node}");
         let look = || async {
             match client.get::<Value>(&Resource::PODS, NAMESPACE, &name).await {
-                Ok(pod) if pod["metadata"]["annotations"][MARK] != mark => {
+                Ok(pod) if *pod.at(&["metadata", "annotations", MARK]) != mark => {
                     Err("it has not been restarted yet".to_owned())
                 }
                 Ok(pod) if is_ready(&pod) => Ok(()),

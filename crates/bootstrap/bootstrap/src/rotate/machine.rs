@@ -7,6 +7,7 @@ use api_config::{
     kubeconfig::{Cluster, User},
     yaml,
 };
+use api_meta::Tree as _;
 use bootstrap_core::Layout;
 use pki::Cert;
 use serde_json::Value;
@@ -84,8 +85,8 @@ pub(super) fn mark_pods(
         }
         let text = fs::read_to_string(&path).map_err(io("read", &path))?;
         let mut pod: Value = yaml::parse(&text)?;
-        pod["metadata"]["annotations"][MARK] = mark.into();
-        names.extend(pod["metadata"]["name"].as_str().map(str::to_owned));
+        pod.put(&["metadata", "annotations", MARK], mark);
+        names.extend(pod.at("metadata.name").as_str().map(str::to_owned));
         touched.push(write_pod(&pod, &dir, &file)?);
     }
     Ok((touched, names))

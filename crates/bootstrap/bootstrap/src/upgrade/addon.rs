@@ -2,9 +2,12 @@
 //! what users have changed.
 
 use api_meta::Tree as _;
-use bootstrap_core::{addons, images, upgrade::PROGRAM};
+use bootstrap_core::{
+    addons, images,
+    upgrade::{PROGRAM, first_image},
+};
 use client::Resource;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{cluster_state::not_upgraded, context::Ctx};
 use crate::{
@@ -16,7 +19,7 @@ use crate::{
 
 const DNS: &str = "coredns";
 const PROXY: &str = "kube-proxy";
-/// The number of DNS replicas if a Deployment does not say it.
+/// The number of DNS replicas for a Deployment without the field.
 const REPLICAS: u64 = 2;
 
 pub(super) const PHASES: [Phase<Ctx>; 2] = [
@@ -28,7 +31,7 @@ pub(super) const PHASES: [Phase<Ctx>; 2] = [
                 if ctx.node.config.cluster.dns.disabled {
                     return Ok(Outcome::skipped("dns.disabled is set"));
                 }
-                if let Some(skipped) = waits(ctx).await? {
+                if let Some(skipped) = skip_reason(ctx).await? {
                     return Ok(skipped);
                 }
                 let client = ctx.node.client().await?;
@@ -37,7 +40,7 @@ pub(super) const PHASES: [Phase<Ctx>; 2] = [
                     return Ok(Outcome::skipped("CoreDNS is not installed"));
                 };
                 let map = get(&client, &Resource::CONFIG_MAPS, "kube-system", DNS).await?;
-                let replicas = current["spec"]["replicas"].as_u64().unwrap_or(REPLICAS) as u32;
+                let replicas = current.at("spec.replicas").as_u64().unwrap_or(REPLICAS) as u32;
                 let mut objects = addons::coredns(&ctx.node.config.cluster, replicas)?;
                 keep_corefile(&mut objects, map.as_ref());
                 for object in objects.iter_mut().filter(|object| object["kind"] == "Deployment") {
@@ -58,7 +61,7 @@ pub(super) const PHASES: [Phase<Ctx>; 2] = [
                 if ctx.node.config.cluster.proxy.disabled {
                     return Ok(Outcome::skipped("proxy.disabled is set"));
                 }
-                if let Some(skipped) = waits(ctx).await? {
+                if let Some(skipped) = skip_reason(ctx).await? {
                     return Ok(skipped);
                 }
                 let client = ctx.node.client().await?;
@@ -76,9 +79,9 @@ pub(super) const PHASES: [Phase<Ctx>; 2] = [
     },
 ];
 
-/// Returns the reason to leave the add-ons as they are: this is a worker, or older control planes may not know what
-/// newer add-ons need.
-async fn waits(ctx: &mut Ctx) -> Result<Option<Outcome>, Error> {
+/// Returns the outcome of a phase that leaves the add-ons unchanged: on a worker, or while a control plane is older,
+/// because newer add-ons may need the newer API.
+async fn skip_reason(ctx: &mut Ctx) -> Result<Option<Outcome>, Error> {
     if !ctx.is_control_plane() {
         return Ok(Some(Outcome::skipped("not a control plane node")));
     }
@@ -102,7 +105,7 @@ fn keep_corefile(objects: &mut Vec<Value>, current: Option<&Value>) {
         return;
     };
     let differs = |object: &Value| {
-        object["kind"] == "ConfigMap" && object["data"]["Corefile"].as_str() != Some(current)
+        object["kind"] == "ConfigMap" && object.at("data.Corefile").as_str() != Some(current)
     };
     if objects.iter().any(differs) {
         println!(
@@ -115,21 +118,19 @@ fn keep_corefile(objects: &mut Vec<Value>, current: Option<&Value>) {
 /// Keeps the resources that a user has given to the containers of a Deployment.
 fn keep_resources(new: &mut Value, current: &Value) {
     let current = current.items("spec.template.spec.containers");
-    let containers = new["spec"]["template"]["spec"]["containers"].as_array_mut();
-    for container in containers.into_iter().flatten() {
+    for container in new.items_mut("spec.template.spec.containers") {
         let same = current.iter().find(|other| other["name"] == container["name"]);
         if let Some(resources) = same.and_then(|other| other.get("resources")) {
-            container["resources"] = resources.clone();
+            container.put("resources", resources.clone());
         }
     }
 }
 
 /// Marks the Pods of our own images, so that a new binary restarts them.
 fn mark(workload: &mut Value, program: Option<&str>) {
-    let template = &mut workload["spec"]["template"];
-    let image = template["spec"]["containers"][0]["image"].as_str().unwrap_or_default();
+    let image = first_image(workload.at("spec.template"));
     if let Some(program) = program.filter(|_| images::is_own(image)) {
-        template["metadata"]["annotations"][PROGRAM] = json!(program);
+        workload.put(&["spec", "template", "metadata", "annotations", PROGRAM], program);
     }
 }
 
@@ -137,6 +138,7 @@ fn mark(workload: &mut Value, program: Option<&str>) {
 mod tests {
     use api_config::kubeadm::ClusterConfiguration;
     use bootstrap_core::config::{Facts, default_cluster};
+    use serde_json::json;
 
     use super::*;
 

@@ -6,7 +6,7 @@ use api_meta::Tree as _;
 use bootstrap_core::{
     constants::CONTROL_PLANE_LABEL,
     manifests::Component,
-    upgrade::{Running, image_tag, parse_version},
+    upgrade::{Running, first_image, image_tag, parse_version},
 };
 use client::{Client, List, ListOptions, Resource};
 use semver::Version;
@@ -39,7 +39,7 @@ impl ClusterState {
     pub async fn read(client: &Client) -> Result<Self, Error> {
         let nodes = list(client, &Resource::NODES, ListOptions::default()).await?;
         let is_control_plane =
-            |node: &&Value| node["metadata"]["labels"].get(CONTROL_PLANE_LABEL).is_some();
+            |node: &&Value| node.at("metadata.labels").get(CONTROL_PLANE_LABEL).is_some();
         let unready = nodes.iter().filter(is_control_plane).filter(|node| !is_ready(node));
         Ok(Self {
             cluster: server_version(client).await?,
@@ -108,11 +108,11 @@ async fn static_pods(
     let mut found = BTreeMap::<_, BTreeMap<_, _>>::new();
     for component in Component::CONTROL_PLANE.into_iter().chain([Component::Etcd]) {
         let pods =
-            pods.iter().filter(|pod| pod["metadata"]["labels"]["component"] == component.name());
+            pods.iter().filter(|pod| *pod.at("metadata.labels.component") == component.name());
         for pod in pods {
-            let image = pod["spec"]["containers"][0]["image"].as_str().unwrap_or_default();
             let node = pod.text("spec.nodeName").to_owned();
-            found.entry(component.name()).or_default().insert(node, image_tag(image).to_owned());
+            let tag = image_tag(first_image(pod)).to_owned();
+            found.entry(component.name()).or_default().insert(node, tag);
         }
     }
     Ok(found)
@@ -124,8 +124,5 @@ async fn template_tag(
     name: &str,
 ) -> Result<Option<String>, Error> {
     let found = get(client, resource, "kube-system", name).await?;
-    Ok(found.map(|object| {
-        let image = &object["spec"]["template"]["spec"]["containers"][0]["image"];
-        image_tag(image.as_str().unwrap_or_default()).to_owned()
-    }))
+    Ok(found.map(|object| image_tag(first_image(object.at("spec.template"))).to_owned()))
 }

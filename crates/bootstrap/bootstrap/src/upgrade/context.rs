@@ -53,7 +53,7 @@ pub struct Ctx {
     pub dry_run: Option<PathBuf>,
     /// The digest of this binary, if the cluster's images are built from it.
     pub(super) program: Option<String>,
-    /// `true` if images of this machine were built anew.
+    /// `true` if this upgrade has built images on this machine.
     pub(super) rebuilt: bool,
 }
 

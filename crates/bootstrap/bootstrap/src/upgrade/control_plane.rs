@@ -183,7 +183,7 @@ fn renewal(node: &Node, period: std::time::Duration) -> Renewal {
     Renewal { now: node.now(), period, algorithm: None }
 }
 
-/// Reports whether a certificate cannot be renewed here, and tells so.
+/// Reports whether the key of a certificate's authority is not on this machine, and prints that the renewal is skipped.
 fn is_signed_elsewhere(node: &Node, ca: Ca, name: &str) -> bool {
     let external = is_external(&node.layout, ca);
     if external {
@@ -208,7 +208,7 @@ fn make_backup_directory(node: &Node) -> Result<PathBuf, Error> {
     Ok(directory)
 }
 
-/// Ends an upgrade: the newest backups are kept, and none of them belongs to an upgrade that goes on.
+/// Marks all upgrades as ended, and deletes all but the newest backups.
 fn finish(directory: &Path) -> Result<(), Error> {
     let Some(all) = directory.parent() else { return Ok(()) };
     for backup in backups(all)? {

@@ -91,7 +91,7 @@ pub(super) fn read_pod(path: &std::path::Path) -> Result<Value, Error> {
 
 /// Returns the address in the annotation of an API server's static Pod.
 fn advertised(pod: &Value) -> Option<ApiEndpoint> {
-    let (address, port) = pod["metadata"]["annotations"][ADVERTISED].as_str()?.rsplit_once(':')?;
+    let (address, port) = pod.annotation(ADVERTISED)?.rsplit_once(':')?;
     let advertise_address = address.trim_start_matches('[').trim_end_matches(']').to_owned();
     Some(ApiEndpoint { advertise_address, bind_port: port.parse().ok()? })
 }

@@ -29,7 +29,7 @@ pub struct Component {
 pub struct ConfigVersion {
     /// The API group.
     pub group: &'static str,
-    /// The version, which is the one that the cluster has and the one that this program prefers.
+    /// The version in the cluster, which is also the one that this program writes.
     pub version: &'static str,
 }
 

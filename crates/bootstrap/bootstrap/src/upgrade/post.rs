@@ -1,7 +1,7 @@
 //! The phase `post-upgrade` of `upgrade`: restarts what still runs an earlier binary on this machine.
 
 use api_meta::Tree as _;
-use bootstrap_core::images;
+use bootstrap_core::{images, upgrade::first_image};
 use client::{Client, DeleteOptions, List, ListOptions, Resource};
 use serde_json::Value;
 
@@ -16,8 +16,8 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
     about: "Run post upgrade tasks",
     run: |ctx| {
         Box::pin(async {
-            // `apply` changes the DaemonSets. Images are built on each machine, so that Pods here started from the
-            // earlier one if this machine was upgraded later.
+            // `apply` changes the DaemonSets and thereby restarts their Pods. If this machine built its images after
+            // that, its Pods still run the earlier image.
             if ctx.node.dry_run || !ctx.rebuilt {
                 return Ok(Outcome::skipped("no image of this machine has changed"));
             }
@@ -52,7 +52,6 @@ async fn restart_daemons(client: &Client, node: &str) -> Result<Vec<String>, Err
 }
 
 fn is_daemon_of_ours(pod: &Value) -> bool {
-    let image = pod["spec"]["containers"][0]["image"].as_str().unwrap_or_default();
     let owners = pod.items("metadata.ownerReferences");
-    images::is_own(image) && owners.iter().any(|owner| owner["kind"] == "DaemonSet")
+    images::is_own(first_image(pod)) && owners.iter().any(|owner| owner["kind"] == "DaemonSet")
 }

@@ -166,8 +166,7 @@ async fn get_images(ctx: &mut Ctx) -> Result<(), Error> {
         program.truncate(16);
         let manifest = node.layout.manifests().join(Component::ApiServer.file());
         let current = read_pod(&manifest).ok();
-        let built_by =
-            current.as_ref().and_then(|p| p["metadata"]["annotations"][PROGRAM].as_str());
+        let built_by = current.as_ref().and_then(|p| p.annotation(PROGRAM));
         if built_by != Some(&program) && !node.dry_run {
             println!("[upgrade/prepull] Building images from this binary");
             let mut own = images::of_node(&node.config.cluster);

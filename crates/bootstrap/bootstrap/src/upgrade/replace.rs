@@ -16,7 +16,12 @@ use crate::{
     node::Node,
 };
 use api_config::yaml;
-use bootstrap_core::{images, manifests::Component, upgrade::PROGRAM};
+use api_meta::Tree as _;
+use bootstrap_core::{
+    images,
+    manifests::Component,
+    upgrade::{PROGRAM, first_image},
+};
 use client::{Client, Resource};
 use serde_json::{Value, json};
 
@@ -49,16 +54,16 @@ impl NewPod {
     /// Adds what a new static Pod keeps from the current one, and the digest of this binary to Pods of its images.
     pub(super) fn complete(mut self, current: &Value, program: Option<&str>) -> Self {
         let mut kept: Vec<(String, Value)> = Vec::new();
-        for (name, value) in current["metadata"]["annotations"].as_object().into_iter().flatten() {
+        for (name, value) in current.pairs("metadata.annotations") {
             if name.starts_with(OWN_ANNOTATIONS) {
                 kept.push((name.clone(), value.clone()));
             }
         }
-        let image = self.pod["spec"]["containers"][0]["image"].as_str().unwrap_or_default();
-        let is_ours = images::is_own(image) && self.component != Some(Component::Etcd);
+        let is_ours =
+            images::is_own(first_image(&self.pod)) && self.component != Some(Component::Etcd);
         kept.extend(program.filter(|_| is_ours).map(|p| (PROGRAM.to_owned(), json!(p))));
         for (name, value) in kept {
-            self.pod["metadata"]["annotations"][name] = value;
+            self.pod.put(&["metadata", "annotations", &name], value);
         }
         self
     }
@@ -146,7 +151,7 @@ impl<'a> Replacer<'a> {
         let is_passing =
             |e: &Error| matches!(e, Error::Api { source: client::Error::Transport { .. }, .. });
         let pod = rt::retry(SETTLE, POLL, is_passing, read).await?;
-        Ok(pod.and_then(|pod| Some(pod["metadata"]["annotations"][HASH].as_str()?.to_owned())))
+        Ok(pod.and_then(|pod| Some(pod.annotation(HASH)?.to_owned())))
     }
 
     /// Waits until the kubelet runs a Pod whose hash is `wanted`, and until it is ready and healthy.
@@ -166,7 +171,7 @@ impl<'a> Replacer<'a> {
             let pod = get(self.client, &Resource::PODS, "kube-system", &mirror).await;
             match pod.map_err(|e| not_up(e.to_string()))? {
                 None => Err(not_up("the kubelet has not reported it".to_owned())),
-                Some(pod) if !wanted(pod["metadata"]["annotations"][HASH].as_str()) => {
+                Some(pod) if !wanted(pod.annotation(HASH)) => {
                     Err(not_up("the kubelet has not restarted it".to_owned()))
                 }
                 Some(pod) if is_ready(&pod) => Ok(()),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api_meta::Tree as _;
 use client::{Error, Resource, Status};
 use serde_json::{Value, json};
 
@@ -81,5 +82,5 @@ async fn is_authorized(context: &Context, csr: &Csr, subresource: &str) -> Resul
     }});
     let review: Value =
         context.client.create(&Resource::SUBJECT_ACCESS_REVIEWS, "", &review).await?;
-    Ok(review["status"]["allowed"] == true)
+    Ok(review.flag("status.allowed"))
 }

@@ -50,7 +50,7 @@ pub(super) async fn change_status(
 ) -> Result<(), Error> {
     let (resource, name) = (&Resource::CERTIFICATE_SIGNING_REQUESTS, csr.metadata.name.as_str());
     let mut fresh: Value = context.client.get(resource, "", name).await?;
-    if fresh["metadata"]["uid"] != csr.metadata.uid.as_str() {
+    if *fresh.at("metadata.uid") != csr.metadata.uid.as_str() {
         return Ok(());
     }
     match change {

@@ -182,7 +182,7 @@ fn last(group: &Group) -> bool {
 
 fn has_labels(slice: &Slice, object: &Value) -> bool {
     let labels: Labels =
-        serde_json::from_value(object["metadata"]["labels"].clone()).unwrap_or_default();
+        serde_json::from_value(object.at("metadata.labels").clone()).unwrap_or_default();
     slice.metadata.labels == labels
 }
 

@@ -88,7 +88,7 @@ const ABSENT_KEPT: usize = 10_000;
 
 /// The state of an owner.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Standing {
+pub(super) enum OwnerState {
     /// Exists and is not waiting for its dependents.
     Solid,
     /// Exists and waits for its dependents to be deleted.
@@ -120,7 +120,8 @@ impl Graph {
         for owner in &object.owners {
             self.dependents.entry(owner.uid.as_str().into()).or_default().insert(uid.clone());
         }
-        let all_solid = object.owners.iter().all(|o| self.standing(object, o) == Standing::Solid);
+        let all_solid =
+            object.owners.iter().all(|o| self.owner_state(object, o) == OwnerState::Solid);
         if !object.owners.is_empty() && !all_solid {
             uids.push(uid.clone());
         }
@@ -185,21 +186,21 @@ impl Graph {
 
     /// Returns the state of the owner that `child` refers to. The reference must match in kind, name and namespace: an
     /// owner in another namespace does not count.
-    pub(super) fn standing(&self, child: &TrackedObject, owner: &OwnerReference) -> Standing {
+    pub(super) fn owner_state(&self, child: &TrackedObject, owner: &OwnerReference) -> OwnerState {
         let uid: &str = &owner.uid;
         if self.absent.contains(&(uid.into(), child.namespace.clone())) {
-            return Standing::Absent;
+            return OwnerState::Absent;
         }
-        let Some(item) = self.items.get(uid) else { return Standing::Unknown };
+        let Some(item) = self.items.get(uid) else { return OwnerState::Unknown };
         let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
         let right = item.resource.group == group
             && item.resource.kind == owner.kind
             && *item.object.name == *owner.name
             && (!item.resource.namespaced || item.object.namespace == child.namespace);
         match () {
-            () if !right => Standing::Unknown,
-            () if item.object.waits_for_dependents() => Standing::Waiting,
-            () => Standing::Solid,
+            () if !right => OwnerState::Unknown,
+            () if item.object.waits_for_dependents() => OwnerState::Waiting,
+            () => OwnerState::Solid,
         }
     }
 
@@ -238,7 +239,7 @@ pub(super) enum Plan {
 }
 
 /// Decides the action for one object from the states of its owners.
-pub(super) fn plan(graph: &Graph, object: &TrackedObject, standings: &[Standing]) -> Plan {
+pub(super) fn plan(graph: &Graph, object: &TrackedObject, states: &[OwnerState]) -> Plan {
     if object.orphans_dependents() {
         return Plan::Orphan(graph.dependents(&object.uid));
     }
@@ -254,12 +255,12 @@ pub(super) fn plan(graph: &Graph, object: &TrackedObject, standings: &[Standing]
     if object.deleting || object.owners.is_empty() {
         return Plan::Nothing;
     }
-    let of = |standing: Standing| {
-        let pairs = object.owners.iter().zip(standings);
-        pairs.filter(|(_, s)| **s == standing).map(|(o, _)| o.clone()).collect::<Vec<_>>()
+    let of = |state: OwnerState| {
+        let pairs = object.owners.iter().zip(states);
+        pairs.filter(|(_, s)| **s == state).map(|(o, _)| o.clone()).collect::<Vec<_>>()
     };
     let (solid, waiting, absent) =
-        (of(Standing::Solid), of(Standing::Waiting), of(Standing::Absent));
+        (of(OwnerState::Solid), of(OwnerState::Waiting), of(OwnerState::Absent));
     if !solid.is_empty() {
         let drop = [absent, waiting].concat();
         return if drop.is_empty() { Plan::Nothing } else { Plan::DropOwners(drop) };
@@ -305,8 +306,8 @@ mod tests {
     }
 
     fn plan_for(graph: &Graph, kept: &TrackedObject) -> Plan {
-        let standings: Vec<_> = kept.owners.iter().map(|o| graph.standing(kept, o)).collect();
-        plan(graph, kept, &standings)
+        let states: Vec<_> = kept.owners.iter().map(|o| graph.owner_state(kept, o)).collect();
+        plan(graph, kept, &states)
     }
 
     fn observe(graph: &mut Graph, kept: &TrackedObject) -> Vec<Uid> {
@@ -402,7 +403,7 @@ mod tests {
         observe(&mut graph, &top);
         let child = kept("child", vec![owner("top", true)]);
         assert_eq!(observe(&mut graph, &child), ["child".into()]);
-        assert_eq!(graph.standing(&child, &child.owners[0]), Standing::Unknown);
+        assert_eq!(graph.owner_state(&child, &child.owners[0]), OwnerState::Unknown);
         graph.note_absent(&"top".into(), "ns");
         assert_eq!(plan_for(&graph, &child), Plan::Delete { policy: "Background" });
     }

@@ -276,7 +276,7 @@ impl<'a> Snapshot<'a> {
             None => succeeded > 0 && self.active.is_empty(),
         };
         // A container that restarts in place counts as a failed Pod.
-        let on_failure = job.spec.template["spec"]["restartPolicy"] == "OnFailure";
+        let on_failure = job.spec.template.text("spec.restartPolicy") == "OnFailure";
         let restarts: i64 =
             if on_failure { self.active.iter().map(|pod| pod.restarts()).sum() } else { 0 };
         let limit = job.spec.backoff_limit.unwrap_or(6);

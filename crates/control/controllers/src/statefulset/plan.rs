@@ -201,7 +201,7 @@ pub(super) fn pod_for(
     }
     let mut volumes = pod.items("spec.volumes").to_vec();
     for claim in &set.spec.volume_claim_templates {
-        let volume = claim["metadata"]["name"].clone();
+        let volume = claim.at("metadata.name").clone();
         volumes.retain(|v| v["name"] != volume);
         let claim = format!("{}-{name}", volume.as_str().unwrap_or_default());
         volumes.push(json!({"name": volume, "persistentVolumeClaim": {"claimName": claim}}));
@@ -216,7 +216,7 @@ pub(super) fn pod_for(
 pub(super) fn claim_names(set: &Set, pod: &str) -> impl Iterator<Item = String> {
     let volumes = set.spec.volume_claim_templates.iter();
     volumes
-        .filter_map(|template| template["metadata"]["name"].as_str())
+        .filter_map(|template| template.at("metadata.name").as_str())
         .map(move |v| format!("{v}-{pod}"))
 }
 

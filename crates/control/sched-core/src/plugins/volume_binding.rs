@@ -70,11 +70,7 @@ impl Plugin for VolumeBinding {
     }
 
     fn wakes(&self, _: &Cluster, _: &Pod, event: &Event<'_>) -> bool {
-        match event {
-            Event::Volumes => true,
-            Event::Node { change, .. } => change.added || change.labels,
-            _ => false,
-        }
+        event.moves_volumes()
     }
 }
 

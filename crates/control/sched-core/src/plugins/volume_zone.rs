@@ -38,11 +38,7 @@ impl Plugin for VolumeZone {
     }
 
     fn wakes(&self, _: &Cluster, _: &Pod, event: &Event<'_>) -> bool {
-        match event {
-            Event::Volumes => true,
-            Event::Node { change, .. } => change.added || change.labels,
-            _ => false,
-        }
+        event.moves_volumes()
     }
 }
 

@@ -292,33 +292,30 @@ pub(super) fn validate_rolling_update(
     at: &Path,
     errors: &mut ErrorList,
 ) {
-    let scaled = |value: &Value, total: i64, up: bool| -> Result<i64, String> {
-        let value: IntOrString =
-            serde_json::from_value(value.clone()).map_err(|e| e.to_string())?;
-        value.scaled(total, up).map_err(|e| e.to_string())
+    let scaled = |value: &Value, at: &Path, total: i64, up: bool| {
+        let unreadable = |error: &dyn std::fmt::Display| {
+            FieldError::invalid(at, value.clone(), format!("Unable to parse: {error}"))
+        };
+        let parsed: IntOrString =
+            serde_json::from_value(value.clone()).map_err(|e| unreadable(&e))?;
+        parsed.scaled(total, up).map_err(|e| unreadable(&e))
     };
     let mut unavailable = 1;
     if let Some(value) = update.get("maxUnavailable").filter(|v| !v.is_null()) {
         let at = at.child("maxUnavailable");
-        match scaled(value, 1, false) {
+        match scaled(value, &at, 1, false) {
             // A percentage of one machine rounds to zero, also for negative ones.
             Ok(n) if n < 0 || value.as_str().is_some_and(|text| text.starts_with('-')) => {
                 errors.push(FieldError::invalid(&at, value.clone(), "Cannot be negative"));
                 unavailable = n;
             }
             Ok(n) => unavailable = n,
-            Err(error) => {
-                errors.push(FieldError::invalid(
-                    &at,
-                    value.clone(),
-                    format!("Unable to parse: {error}"),
-                ));
-            }
+            Err(error) => errors.push(error),
         }
     }
     let Some(value) = update.get("maxSurge").filter(|v| !v.is_null()) else { return };
     let at = at.child("maxSurge");
-    match scaled(value, 1000, true) {
+    match scaled(value, &at, 1000, true) {
         Ok(surge) if control_plane && surge != 0 => {
             let detail = "Cannot surge instance groups with role \"ControlPlane\"";
             errors.push(FieldError::forbidden(&at, detail));
@@ -330,11 +327,7 @@ pub(super) fn validate_rolling_update(
             errors.push(FieldError::forbidden(&at, "Cannot be zero if maxUnavailable is zero"));
         }
         Ok(_) => {}
-        Err(error) => errors.push(FieldError::invalid(
-            &at,
-            value.clone(),
-            format!("Unable to parse: {error}"),
-        )),
+        Err(error) => errors.push(error),
     }
 }
 

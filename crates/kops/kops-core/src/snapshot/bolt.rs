@@ -42,7 +42,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Result<u64, Error> {
 }
 
 /// Reads a length or offset within a page.
-fn place(bytes: &[u8], at: usize) -> Result<usize, Error> {
+fn length_at(bytes: &[u8], at: usize) -> Result<usize, Error> {
     usize::try_from(u32_at(bytes, at)?).map_err(|_| TRUNCATED_PAGE)
 }
 
@@ -68,7 +68,7 @@ pub(super) struct MetaPage {
 impl MetaPage {
     fn read(page: &[u8]) -> Option<Self> {
         let meta = page.get(PAGE_HEADER..PAGE_HEADER + META_SUM + 8)?;
-        let page_size = place(meta, 8).ok()?;
+        let page_size = length_at(meta, 8).ok()?;
         let is_meta = u32_at(meta, 0).ok()? == MAGIC
             && u32_at(meta, 4).ok()? == VERSION
             && u64_at(meta, META_SUM).ok()? == fnv(meta.get(..META_SUM)?);
@@ -170,7 +170,7 @@ impl<'a, F: Read + Write + Seek> Bolt<'a, F> {
             return Err(Error::Damaged("a page has the number of another one"));
         }
         let largest = if u16_at(&header, 8)? == LEAF { LARGEST_LEAF } else { LARGEST_BRANCH };
-        let more = place(&header, 12)?;
+        let more = length_at(&header, 12)?;
         let length = more.checked_add(1).and_then(|pages| pages.checked_mul(size));
         let length = length.filter(|length| *length <= largest);
         let length = length.ok_or(Error::Damaged("a page is larger than any of its kind"))?;
@@ -380,9 +380,9 @@ fn elements(page: &[u8]) -> Result<Vec<Element<'_>>, Error> {
     }
     let element = |index: usize| {
         let element = PAGE_HEADER + index * ELEMENT;
-        let begin = element.checked_add(place(page, element + 4)?).ok_or(TRUNCATED_PAGE)?;
-        let middle = begin.checked_add(place(page, element + 8)?).ok_or(TRUNCATED_PAGE)?;
-        let end = middle.checked_add(place(page, element + 12)?).ok_or(TRUNCATED_PAGE)?;
+        let begin = element.checked_add(length_at(page, element + 4)?).ok_or(TRUNCATED_PAGE)?;
+        let middle = begin.checked_add(length_at(page, element + 8)?).ok_or(TRUNCATED_PAGE)?;
+        let end = middle.checked_add(length_at(page, element + 12)?).ok_or(TRUNCATED_PAGE)?;
         Ok(Element {
             kind: u32_at(page, element)?,
             key: page.get(begin..middle).ok_or(TRUNCATED_PAGE)?,
@@ -398,8 +398,8 @@ fn branch(page: &[u8], key: &[u8]) -> Result<Option<u64>, Error> {
     let mut found = None;
     for index in 0..usize::from(u16_at(page, 10)?) {
         let element = PAGE_HEADER + index * ELEMENT;
-        let begin = element.checked_add(place(page, element)?).ok_or(TRUNCATED_PAGE)?;
-        let end = begin.checked_add(place(page, element + 4)?).ok_or(TRUNCATED_PAGE)?;
+        let begin = element.checked_add(length_at(page, element)?).ok_or(TRUNCATED_PAGE)?;
+        let end = begin.checked_add(length_at(page, element + 4)?).ok_or(TRUNCATED_PAGE)?;
         if found.is_some() && page.get(begin..end).ok_or(TRUNCATED_PAGE)? > key {
             break;
         }

@@ -51,7 +51,9 @@ pub(crate) async fn get(
             None => attempt.await,
             Some(deadline) => match tokio::time::timeout_at(deadline, attempt).await {
                 Ok(outcome) => outcome,
-                Err(_) => Err(Failure::Transient("the time allowed was over".into())),
+                Err(_) => {
+                    Err(Failure::Transient("the request did not end before its deadline".into()))
+                }
             },
         };
         let reason = match outcome {

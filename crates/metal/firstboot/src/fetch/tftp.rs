@@ -49,7 +49,7 @@ enum TransferError {
     Size,
     #[error("the server answered: {text} (error {code})")]
     Server { code: u16, text: String },
-    #[error("the time allowed was over")]
+    #[error("the transfer did not end before its deadline")]
     Timeout,
 }
 

@@ -7,6 +7,7 @@ use std::{
     pin::Pin,
 };
 
+use api_meta::Tree as _;
 use ignition::spec::Resource;
 use serde_json::{Value, json};
 
@@ -185,7 +186,7 @@ fn resolve<'a>(
         let text = if text.trim().is_empty() { EMPTY } else { text };
         let mut config = ignition::parse(text).map_err(invalid)?;
         // The merged config has the newest version.
-        config["ignition"]["version"] = VERSION.into();
+        config.put("ignition.version", VERSION);
         let typed = ignition::typed(&config).map_err(invalid)?;
         fetcher.configure(&typed.ignition).await?;
         let references = typed.ignition.config;

@@ -40,7 +40,7 @@ pub(super) fn device(config: Map<String, Json>, boot: &Json) -> Json {
     let layout = layout(name);
     let mirror = boot["mirror"].items("devices");
     let luks = &boot["luks"];
-    let cex = luks["cex"]["enabled"] == true;
+    let cex = luks.flag("cex.enabled");
     let encrypted = cex || luks["tpm2"] == true || !luks.items("tang").is_empty();
     if mirror.is_empty() && !encrypted {
         return Json::Object(config);

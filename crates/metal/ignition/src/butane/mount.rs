@@ -1,5 +1,6 @@
 //! Adds mount and swap units for filesystems.
 
+use api_meta::Tree as _;
 use serde_json::{Map, Value, json};
 
 use super::section::entry;
@@ -38,7 +39,7 @@ fn network_devices(config: &Map<String, Value>) -> Vec<String> {
     let volumes = config.get("storage").and_then(|storage| storage["luks"].as_array());
     let mut names = Vec::new();
     for volume in volumes.into_iter().flatten() {
-        let servers = volume["clevis"]["tang"].as_array();
+        let servers = volume.at("clevis.tang").as_array();
         if let Some(name) = volume["name"].as_str()
             && servers.is_some_and(|servers| !servers.is_empty())
         {

@@ -171,7 +171,7 @@ fn boot_device(boot: &Json, spec: &Spec) -> Result<Vec<Advice>, ConfigError> {
 
 /// Returns whether a crypto adapter and whether Clevis unlocks a volume.
 fn methods(luks: &Json) -> (bool, bool) {
-    (luks["cex"]["enabled"] == true, luks["tpm2"] == true || !luks.items("tang").is_empty())
+    (luks.flag("cex.enabled"), luks["tpm2"] == true || !luks.items("tang").is_empty())
 }
 
 fn check_layout(layout: &str, device: &str, mirrored: bool, spec: &Spec) -> Outcome {

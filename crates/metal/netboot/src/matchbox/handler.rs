@@ -2,7 +2,7 @@
 
 use std::{io, net::IpAddr, path::PathBuf, sync::Arc};
 
-use api_meta::{Cidr, query_decode};
+use api_meta::{Cidr, Tree as _, query_decode};
 use data_encoding::HEXLOWER;
 use serde_json::Value;
 
@@ -421,7 +421,7 @@ fn ignition(text: &str, plain: bool) -> Result<String, IgnitionError> {
         tracing::warn!(%warning, "an Ignition template");
     }
     let config = translation.config.to_string();
-    match translation.config["ignition"]["version"].as_str() {
+    match translation.config.at("ignition.version").as_str() {
         // A machine with a config of version 2 runs an Ignition that supports no newer version.
         Some(version) if version.starts_with("2.") => Ok(config),
         _ => Ok(ignition::parse(&config)?.to_string()),

@@ -74,9 +74,9 @@ pub(crate) struct Forward {
     max_fails: u32,
     max_attempts: Option<usize>,
     failfast: bool,
-    /// The codes with which the next server is asked.
+    /// The response codes after which the next server is queried.
     failover: Vec<ResponseCode>,
-    /// The codes with which the next plugin is asked, if it is another `forward`.
+    /// The response codes after which the next plugin is called, if it is another `forward`.
     next: Vec<ResponseCode>,
     next_on_nodata: bool,
     /// `true` if another `forward` follows in the server block.
@@ -302,7 +302,7 @@ impl Forward {
         server.record_health(matches!(answer, Ok(Ok(_))));
     }
 
-    /// Reports whether the next `forward` is asked although a server has answered.
+    /// Reports whether the next `forward` is called despite the answer of a server.
     fn passes_on(&self, answer: &Message) -> bool {
         let code = answer.metadata.response_code;
         let is_nodata = code == ResponseCode::NoError && answer.answers.is_empty();

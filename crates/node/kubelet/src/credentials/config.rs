@@ -81,6 +81,12 @@ pub(super) struct TokenAttributes {
     pub(super) optional_service_account_annotation_keys: Vec<String>,
 }
 
+/// An annotation that a provider requires and a service account lacks.
+#[derive(Debug)]
+pub(super) struct MissingAnnotation {
+    pub(super) key: String,
+}
+
 /// Reads the providers of the file, or of all files of the directory in the order of their names.
 pub(super) fn read(paths: &CredentialProviderPaths) -> Result<Vec<ProviderConfig>, ProvidersError> {
     let mut providers = Vec::new();
@@ -217,15 +223,14 @@ impl TokenAttributes {
         Err(ProvidersError::Invalid { field: FIELD, message })
     }
 
-    /// Returns the annotations of a service account that the provider receives, or the first required one that the
-    /// account lacks.
+    /// Returns the annotations of a service account that the provider receives.
     pub(super) fn annotations(
         &self,
         all: &BTreeMap<String, String>,
-    ) -> Result<BTreeMap<String, String>, String> {
+    ) -> Result<BTreeMap<String, String>, MissingAnnotation> {
         let required = &self.required_service_account_annotation_keys;
         if let Some(missing) = required.iter().find(|key| !all.contains_key(*key)) {
-            return Err(missing.clone());
+            return Err(MissingAnnotation { key: missing.clone() });
         }
         let keys = required.iter().chain(&self.optional_service_account_annotation_keys);
         Ok(keys.filter_map(|key| Some((key.clone(), all.get(key)?.clone()))).collect())

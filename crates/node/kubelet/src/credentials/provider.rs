@@ -237,7 +237,8 @@ impl Provider {
             return Err(ProviderError::NoAccount { provider: provider(), account: name });
         };
         let all = found.metadata.annotations.unwrap_or_default();
-        let annotations = attributes.annotations(&all).map_err(|key| {
+        let annotations = attributes.annotations(&all).map_err(|missing| {
+            let key = missing.key;
             ProviderError::Annotation { provider: provider(), account: name.clone(), key }
         })?;
         let projection = ServiceAccountTokenProjection {

@@ -113,8 +113,8 @@ struct Measurement<'a> {
 fn check_containers(limit: &Value, pod: &Value, broken: &mut Vec<String>) {
     for list in ["spec.containers", "spec.initContainers"] {
         for container in pod.items(list) {
-            let requests = amounts(&container["resources"]["requests"]);
-            let limits = amounts(&container["resources"]["limits"]);
+            let requests = amounts(container.at("resources.requests"));
+            let limits = amounts(container.at("resources.limits"));
             Measurement { kind: "Container", requests: &requests, limits: &limits }
                 .check(limit, broken);
         }
@@ -128,7 +128,7 @@ fn check_pod(limit: &Value, pod: &Value, broken: &mut Vec<String>) {
 }
 
 fn check_claim(limit: &Value, claim: &Value, broken: &mut Vec<String>) {
-    let requests = amounts(&claim["spec"]["resources"]["requests"]);
+    let requests = amounts(claim.at("spec.resources.requests"));
     let measured =
         Measurement { kind: "PersistentVolumeClaim", requests: &requests, limits: &Amounts::new() };
     for (resource, bound) in amounts(&limit["min"]) {

@@ -27,7 +27,7 @@ impl Plugin for PodTopologyLabels {
             return Ok(());
         };
         for label in LABELS {
-            if let Some(value) = node["metadata"]["labels"].get(label) {
+            if let Some(value) = node.at("metadata.labels").get(label) {
                 object.put(&["metadata", "labels", label], value.clone());
             }
         }

@@ -25,13 +25,13 @@ impl Plugin for RuntimeClass {
         };
         if class.has("overhead.podFixed") {
             if pod.has("spec.overhead")
-                && amounts(&pod["spec"]["overhead"]) != amounts(&class["overhead"]["podFixed"])
+                && amounts(pod.at("spec.overhead")) != amounts(class.at("overhead.podFixed"))
             {
                 let cause =
                     "pod rejected: Pod's overhead doesn't match RuntimeClass's defined overhead";
                 return Err(request.forbidden(pod, cause));
             }
-            pod.put(&["spec", "overhead"], class["overhead"]["podFixed"].clone());
+            pod.put(&["spec", "overhead"], class.at("overhead.podFixed").clone());
         }
         schedule(&class, pod).map_err(|cause| request.forbidden(pod, cause))
     }

@@ -28,7 +28,7 @@ impl Plugin for ServiceAccount {
             pod.put(&["spec", "serviceAccountName"], "default");
         }
         // The deprecated alias of the same field.
-        pod.put(&["spec", "serviceAccount"], pod["spec"]["serviceAccountName"].clone());
+        pod.put(&["spec", "serviceAccount"], pod.at("spec.serviceAccountName").clone());
         let account = account_of(request, pod)?;
         let mounts = pod
             .opt_flag("spec.automountServiceAccountToken")

@@ -136,7 +136,7 @@ impl ParamRef {
     pub fn selects(&self, object: &Value) -> bool {
         match &self.names {
             Names::Selected(Ok(selector)) => {
-                selector.matches_json(object["metadata"]["labels"].as_object())
+                selector.matches_json(object.at("metadata.labels").as_object())
             }
             _ => true,
         }

@@ -29,7 +29,7 @@ impl ServiceName {
 
     /// Returns the Service that an IPAddress belongs to, or `None` if its parent is not a Service.
     pub(crate) fn parent(address: &Value) -> Option<Self> {
-        let parent = &address["spec"]["parentRef"];
+        let parent = address.at("spec.parentRef");
         let service = parent.text("group").is_empty() && parent.text("resource") == "services";
         let place = || Self {
             namespace: parent.text("namespace").into(),
@@ -59,12 +59,12 @@ impl AddressRevision {
 
 /// Returns `true` if an API server created it for a Service.
 pub(crate) fn is_managed(object: &Value) -> bool {
-    object["metadata"]["labels"][MANAGED] == MANAGER
+    *object.at(&["metadata", "labels", MANAGED]) == MANAGER
 }
 
 /// Returns `true` if it has the labels that an API server sets.
 pub(crate) fn is_labelled(address: IpAddr, object: &Value) -> bool {
-    is_managed(object) && object["metadata"]["labels"][FAMILY] == family(address)
+    is_managed(object) && *object.at(&["metadata", "labels", FAMILY]) == family(address)
 }
 
 /// Creates the object. Returns `None` if the address is allocated already.

@@ -91,7 +91,7 @@ impl Allocators {
             return Ok(());
         }
         let mut addresses = Vec::new();
-        let families = strings(&service["spec"]["ipFamilies"]);
+        let families = strings(service.at("spec.ipFamilies"));
         for (i, (family, request)) in families.into_iter().zip(requests).enumerate() {
             let ranges = self.hints.lock().ranges(&family);
             if ranges.is_empty() {
@@ -126,7 +126,7 @@ impl Allocators {
     ) -> Result<(), Box<Status>> {
         let refuse = |cause: &str| {
             let field = Path::new("spec").child("clusterIPs");
-            let mut requested = service["spec"]["clusterIPs"].clone();
+            let mut requested = service.at("spec.clusterIPs").clone();
             if requested.as_array().is_none_or(Vec::is_empty) {
                 requested = json!([service["spec"]["clusterIP"]]);
             }

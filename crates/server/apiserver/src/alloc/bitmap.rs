@@ -106,7 +106,7 @@ impl Bitmap {
     }
 
     /// Returns the allocated ports.
-    pub(crate) fn taken(&self) -> impl Iterator<Item = u16> {
+    pub(crate) fn allocated(&self) -> impl Iterator<Item = u16> {
         (self.low..=self.high).filter(|port| self.has(*port))
     }
 
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(Bitmap::decode(&stored).unwrap(), map);
         let json = br#"{"kind":"RangeAllocation","apiVersion":"v1","metadata":{},"range":"30000-32767","data":"AgE="}"#;
         assert_eq!(Bitmap::decode(json).unwrap(), map);
-        assert_eq!(map.taken().collect::<Vec<_>>(), [30_000, 30_009]);
+        assert_eq!(map.allocated().collect::<Vec<_>>(), [30_000, 30_009]);
     }
 
     #[test]
@@ -186,7 +186,7 @@ mod tests {
         }
         // Bits beyond the range are ignored.
         let long = Bitmap::of("30000-30007", &[0xff; 64]).unwrap();
-        assert_eq!(long.taken().count(), 8);
+        assert_eq!(long.allocated().count(), 8);
         assert!(matches!(long.within((30_000, 30_008)), Err(FormError::Mismatch)));
     }
 

@@ -70,7 +70,7 @@ impl AddressHints {
     /// there.
     fn range_changed(&mut self, name: &str, range: Option<&Value>) {
         let stays = |range: &&Value| !range.has("metadata.deletionTimestamp");
-        match range.filter(stays).map(|range| strings(&range["spec"]["cidrs"])) {
+        match range.filter(stays).map(|range| strings(range.at("spec.cidrs"))) {
             Some(cidrs) => {
                 let cidrs = cidrs.iter().filter_map(|text| text.parse().ok()).map(Cidr::network);
                 self.more.insert(name.to_owned(), cidrs.collect())

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
+use api_meta::Tree as _;
 use client::Client;
 use store::Revision;
 
@@ -36,7 +37,7 @@ impl Pool {
         for address in addresses {
             match address::get(&self.client, *address).await {
                 Ok(Some(object)) => {
-                    let version = object["metadata"]["resourceVersion"].as_str();
+                    let version = object.at("metadata.resourceVersion").as_str();
                     let revision: Revision = version.and_then(|v| v.parse().ok()).unwrap_or(0);
                     if revision < written && ServiceName::parent(&object).as_ref() == Some(place) {
                         known.push(AddressRevision::of(*address, &object));

@@ -15,7 +15,7 @@ pub(crate) fn addresses(service: &Value) -> Vec<IpAddr> {
     let listed = service.texts("spec.clusterIPs");
     let mut all: Vec<IpAddr> = listed.filter_map(|a| a.parse().ok()).collect();
     if all.is_empty() {
-        all.extend(service["spec"]["clusterIP"].as_str().and_then(|a| a.parse::<IpAddr>().ok()));
+        all.extend(service.text("spec.clusterIP").parse::<IpAddr>().ok());
     }
     all
 }
@@ -23,7 +23,7 @@ pub(crate) fn addresses(service: &Value) -> Vec<IpAddr> {
 /// Returns the node ports that a Service has. TCP and UDP may share one.
 pub(crate) fn ports(service: &Value) -> BTreeSet<u16> {
     let listed = service.items("spec.ports").iter().map(|p| &p["nodePort"]);
-    let all = listed.chain([&service["spec"]["healthCheckNodePort"]]);
+    let all = listed.chain([service.at("spec.healthCheckNodePort")]);
     all.filter_map(|p| u16::try_from(p.as_u64()?).ok()).filter(|p| *p != 0).collect()
 }
 
@@ -61,13 +61,13 @@ pub(crate) fn requested_addresses(
         return Ok(Vec::new());
     }
     let current = old.map(addresses).unwrap_or_default();
-    let mut requested = strings(&tree["spec"]["clusterIPs"]);
+    let mut requested = strings(tree.at("spec.clusterIPs"));
     if requested.is_empty()
         && let Some(one) = tree.opt_text("spec.clusterIP")
     {
         requested.push(one.to_owned());
     }
-    let families = 0..strings(&tree["spec"]["ipFamilies"]).len();
+    let families = 0..strings(tree.at("spec.ipFamilies")).len();
     let requests =
         families.map(|i| match requested.get(i).map(|text| (text, validation::ip(text))) {
             None => Ok(AddressRequest::Any),
@@ -86,18 +86,18 @@ pub(crate) fn requested_addresses(
 /// Sets `ipFamilies` and `ipFamilyPolicy` from the request and the cluster's families.
 fn families(tree: &mut Value, old: Option<&Value>, cluster: &[&str]) -> Result<(), FieldError> {
     let headless_without_selector =
-        is_headless(tree) && tree["spec"]["selector"].as_object().is_none_or(|s| s.is_empty());
-    let policy = tree["spec"]["ipFamilyPolicy"].as_str().map(str::to_owned);
+        is_headless(tree) && tree.at("spec.selector").as_object().is_none_or(|s| s.is_empty());
+    let policy = tree.at("spec.ipFamilyPolicy").as_str().map(str::to_owned);
     let policy = policy.unwrap_or_else(|| {
         if headless_without_selector { "RequireDualStack".into() } else { "SingleStack".into() }
     });
-    let mut families = strings(&tree["spec"]["ipFamilies"]);
+    let mut families = strings(tree.at("spec.ipFamilies"));
     if families.is_empty() {
         // A requested address determines the family.
-        let requested = tree["spec"]["clusterIP"].as_str().and_then(|a| a.parse::<IpAddr>().ok());
+        let requested = tree.text("spec.clusterIP").parse::<IpAddr>().ok();
         families = match (requested, old) {
             (Some(address), _) => vec![family(address).to_owned()],
-            (None, Some(old)) => strings(&old["spec"]["ipFamilies"]),
+            (None, Some(old)) => strings(old.at("spec.ipFamilies")),
             (None, None) => Vec::new(),
         };
     }

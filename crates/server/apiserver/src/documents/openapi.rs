@@ -7,6 +7,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use api_meta::Tree as _;
 use api_schema::openapi::{self, CustomKind};
 use bytes::Bytes;
 use data_encoding::HEXUPPER;
@@ -281,7 +282,7 @@ fn custom<'a>(kinds: &'a Kinds, of: Option<(&str, &str)>) -> Vec<CustomKind<'a>>
                 kind: &served.kind,
                 list_kind: &served.list_kind,
                 namespaced: definition.namespaced,
-                open_api_v3: &version["schema"]["openAPIV3Schema"],
+                open_api_v3: version.at("schema.openAPIV3Schema"),
                 selectable_fields: &version["selectableFields"],
                 status: served.subresource("status").is_some(),
                 scale: served.subresource("scale").is_some(),
@@ -293,7 +294,7 @@ fn custom<'a>(kinds: &'a Kinds, of: Option<(&str, &str)>) -> Vec<CustomKind<'a>>
 
 /// Returns a version from its definition, or null if the definition no longer has it.
 fn version_of<'a>(definition: &'a Definition, served: &ServedVersion) -> &'a Value {
-    let versions = definition.custom.as_ref().and_then(|crd| crd["spec"]["versions"].as_array());
+    let versions = definition.custom.as_ref().and_then(|crd| crd.at("spec.versions").as_array());
     let version = versions.into_iter().flatten().find(|v| v["name"] == *served.version);
     version.unwrap_or(&Value::Null)
 }

@@ -237,22 +237,23 @@ async fn store_changed(
     let finished = meta::finished(definition, &new);
     let allocation =
         if finished { ending(state, definition, &new, allocation) } else { allocation };
-    let value = definition.to_store(call.version, new, None).await?;
-    let key = stored.key.clone();
+    let encoded = definition.to_store(call.version, new, None).await?;
+    let (key, bytes) = (stored.key.clone(), encoded.bytes.clone());
     if call.dry_run() {
-        let object = definition.stored_object(key, stored.revision, &value);
+        let object = definition.stored_object(key, stored.revision, &bytes);
         return Ok(Attempt::Done(object));
     }
     let op = if finished {
         Op::Delete
     } else {
-        Op::Put { value: value.clone(), ttl_seconds: ttl(state, definition) }
+        let value = encoded.into_value(&*state.cache.store, &key);
+        Op::Put { value, ttl_seconds: ttl(state, definition) }
     };
     let expected = Expected::ModRevision(stored.revision);
     let write = Write { key: key.clone(), expected, op };
     match allocation.write(&state.cache, write).await.map_err(store_status)? {
         Outcome::Done { revision, .. } => {
-            let object = definition.stored_object(key, revision, &value);
+            let object = definition.stored_object(key, revision, &bytes);
             Ok(Attempt::Done(object))
         }
         Outcome::Conflict { current } => {

@@ -126,8 +126,9 @@ async fn insert_prepared(
     let exists = || Box::new(Status::already_exists(&definition.group_resource(), &name));
     let meta = tree.at_mut(&["metadata"]).and_then(Value::as_object_mut);
     let given = meta.and_then(|meta| meta.remove("resourceVersion"));
-    let value = definition.to_store(call.version, tree, managed.as_deref()).await?;
-    let stored = |revision| definition.stored_object(key.clone(), revision, &value);
+    let encoded = definition.to_store(call.version, tree, managed).await?;
+    let bytes = encoded.bytes.clone();
+    let stored = |revision| definition.stored_object(key.clone(), revision, &bytes);
     if call.dry_run() {
         state.cache.consistent().await.map_err(store_status)?;
         return match call.cache()?.get(&key) {
@@ -140,7 +141,8 @@ async fn insert_prepared(
         let message = "resourceVersion should not be set on objects to be created";
         return Err(Box::new(Status::failure(500, StatusReason::Unknown, message)));
     }
-    let op = Op::Put { value: value.clone(), ttl_seconds: ttl(state, definition) };
+    let value = encoded.into_value(&*state.cache.store, &key);
+    let op = Op::Put { value, ttl_seconds: ttl(state, definition) };
     let write = Write { key: key.clone(), expected: Expected::ModRevision(0), op };
     match allocation.write(&state.cache, write).await.map_err(store_status)? {
         Outcome::Done { revision, .. } => Ok(stored(revision)),

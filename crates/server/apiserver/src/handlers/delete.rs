@@ -287,11 +287,13 @@ async fn store_deleted(
 ) -> Result<Result<DeleteOutcome, Option<Arc<Object>>>, Box<Status>> {
     let definition = &call.resource.definition;
     let key = object.key.clone();
-    let (op, value) = if at_once {
+    let (op, bytes) = if at_once {
         (Op::Delete, Bytes::new())
     } else {
-        let value = definition.to_store(call.version, tree.clone(), None).await?;
-        (Op::Put { value: value.clone(), ttl_seconds: None }, value)
+        let encoded = definition.to_store(call.version, tree.clone(), None).await?;
+        let bytes = encoded.bytes.clone();
+        let value = encoded.into_value(&*state.cache.store, &key);
+        (Op::Put { value, ttl_seconds: None }, bytes)
     };
     let expected = Expected::ModRevision(object.revision);
     let write = Write { key: key.clone(), expected, op };
@@ -306,7 +308,7 @@ async fn store_deleted(
             Ok(Ok(DeleteOutcome::Gone(tree)))
         }
         Outcome::Done { revision, .. } => {
-            let object = definition.stored_object(key, revision, &value);
+            let object = definition.stored_object(key, revision, &bytes);
             Ok(Ok(DeleteOutcome::Pending(object)))
         }
         Outcome::Conflict { current } => {

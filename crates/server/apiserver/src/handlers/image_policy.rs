@@ -54,7 +54,7 @@ impl ImagePolicy {
         pod: &Value,
         outcome: &mut Outcome,
     ) -> Result<(), Box<Status>> {
-        let Some(spec) = image_policy::question(request, pod) else { return Ok(()) };
+        let Some(spec) = image_policy::review_spec(request, pod) else { return Ok(()) };
         let began = Instant::now();
         let verdict = self.verdict(&spec, call.deadline).await;
         call.waited.add(began.elapsed());

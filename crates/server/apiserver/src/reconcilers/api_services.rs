@@ -22,25 +22,25 @@ pub(crate) async fn follow(
     objects: &dyn Objects,
     client: &Client,
 ) -> Result<(), Error> {
-    let wanted = wanted(cache);
+    let wanted = desired(cache);
     let known = objects.list(&GroupResource::new(GROUP, PLURAL), "");
     for old in &known {
         let name = old.name();
-        let ours = !old["metadata"]["labels"][MANAGED].is_null() && !old.has("spec.service");
+        let ours = old.has(&["metadata", "labels", MANAGED]) && !old.has("spec.service");
         if ours && !wanted.contains_key(name) {
             let gone = client.delete(&API_SERVICES, "", name, &DeleteOptions::default()).await;
             gone.or_none()?;
         }
     }
     for (name, object) in &wanted {
-        if !known.iter().any(|old| old["metadata"]["name"] == **name) {
+        if !known.iter().any(|old| *old.at("metadata.name") == **name) {
             ensure(client, &API_SERVICES, "", object).await?;
         }
     }
     Ok(())
 }
 
-fn wanted(cache: &WatchCache) -> BTreeMap<String, Value> {
+fn desired(cache: &WatchCache) -> BTreeMap<String, Value> {
     let kinds = cache.kinds();
     let definitions = kinds.all.values().map(|resource| &resource.definition);
     let served = definitions.flat_map(|d| {

@@ -78,7 +78,7 @@ async fn reconcile(
     let others = others(state, group, name);
     let taken: Vec<Value> = others
         .iter()
-        .map(|other| other["status"]["acceptedNames"].clone())
+        .map(|other| other.at("status.acceptedNames").clone())
         .chain(built_in(state, group))
         .collect();
     let names = custom_names::accept(&crd, &taken);
@@ -209,7 +209,7 @@ async fn finalize(
 /// Deletes the objects of a kind in its storage version, because it may have no served version. Returns the number of
 /// objects that remain.
 async fn delete_objects(state: &State, crd: &Value) -> Result<usize, Box<Status>> {
-    let (group, names) = (crd.text("spec.group"), &crd["status"]["acceptedNames"]);
+    let (group, names) = (crd.text("spec.group"), crd.at("status.acceptedNames"));
     let Some(resource) = state.cache.kinds().get(group, names.text("plural")).cloned() else {
         return Ok(0);
     };

@@ -13,7 +13,7 @@ pub(crate) struct GrantedNames {
 
 /// Decides which names of `crd` are accepted. `others` are the accepted names of the group's other definitions.
 pub(crate) fn accept(crd: &Value, others: &[Value]) -> GrantedNames {
-    let (wanted, before) = (&crd["spec"]["names"], &crd["status"]["acceptedNames"]);
+    let (wanted, before) = (crd.at("spec.names"), crd.at("status.acceptedNames"));
     let resources: Vec<&str> = others
         .iter()
         .flat_map(|o| {

@@ -47,9 +47,9 @@ pub(crate) fn follow(
 async fn reconcile(objects: &dyn Objects, client: &Client) -> Result<(), Error> {
     let levels = objects.list(&GroupResource::new(GROUP, "prioritylevelconfigurations"), "");
     for schema in objects.list(&GroupResource::new(GROUP, "flowschemas"), "") {
-        let wanted = schema["spec"]["priorityLevelConfiguration"]["name"].as_str();
+        let wanted = schema.at("spec.priorityLevelConfiguration.name").as_str();
         let wanted = wanted.unwrap_or_default();
-        let found = levels.iter().any(|level| level["metadata"]["name"] == wanted);
+        let found = levels.iter().any(|level| *level.at("metadata.name") == wanted);
         let (reason, fact) =
             if found { ("Found", "it exists") } else { ("NotFound", "there is no such object") };
         let joint = if found { "and" } else { "but" };

@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use api_meta::{GroupResource, Objects, Timestamp};
+use api_meta::{GroupResource, Objects, Timestamp, Tree as _};
 use client::{Client, DeleteOptions, Error, NotFoundExt as _, PatchKind, PatchTarget, Resource};
 use serde_json::{Value, json};
 
@@ -51,11 +51,13 @@ async fn renew(client: &Client, name: &str, holder: &str, hostname: &str) -> Res
 async fn clean(objects: &dyn Objects, client: &Client) -> Result<(), Error> {
     let leases = objects.list(&GroupResource::LEASES, NAMESPACE);
     let now = clock::now();
-    for lease in leases.iter().filter(|l| l["metadata"]["labels"][IDENTITY] == "kube-apiserver") {
-        let renewed = lease["spec"]["renewTime"].as_str().and_then(|t| t.parse::<Timestamp>().ok());
-        let life = lease["spec"]["leaseDurationSeconds"].as_u64().unwrap_or(LIFE);
+    for lease in
+        leases.iter().filter(|l| l.text(&["metadata", "labels", IDENTITY]) == "kube-apiserver")
+    {
+        let renewed = lease.text("spec.renewTime").parse::<Timestamp>().ok();
+        let life = lease.at("spec.leaseDurationSeconds").as_u64().unwrap_or(LIFE);
         let over = renewed.is_none_or(|at| at.plus(Duration::from_secs(life)) < now);
-        if over && let Some(name) = lease["metadata"]["name"].as_str() {
+        if over && let Some(name) = lease.at("metadata.name").as_str() {
             let gone =
                 client.delete(&Resource::LEASES, NAMESPACE, name, &DeleteOptions::default()).await;
             gone.or_none()?;

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use api_meta::{GroupResource, Objects, Timestamp};
+use api_meta::{GroupResource, Objects, Timestamp, Tree as _};
 use client::{Error, WorkQueue};
 use serde_json::Value;
 
@@ -255,7 +255,7 @@ fn recorded(repair: &Repair, place: &ServiceName, address: IpAddr) -> AddressRec
 
 /// Returns the rest of the grace period of an object without its Service.
 fn grace(object: &Value) -> Option<Duration> {
-    let born = object["metadata"]["creationTimestamp"].as_str()?.parse::<Timestamp>().ok()?;
+    let born = object.text("metadata.creationTimestamp").parse::<Timestamp>().ok()?;
     GRACE.checked_sub(clock::now().since(born)).filter(|rest| !rest.is_zero())
 }
 
@@ -317,7 +317,7 @@ fn repaired(
             tracing::warn!(port, %error, "the node port of a Service cannot be allocated; recreate the Service");
         }
     }
-    for port in stored.into_iter().flat_map(|stored| stored.map.taken()) {
+    for port in stored.into_iter().flat_map(|stored| stored.map.allocated()) {
         let left = match left_over.get(&port) {
             _ if used.contains(&port) => continue,
             None => SEEN_LEFT_OVER,
@@ -350,7 +350,7 @@ mod tests {
             [vec![30_001, 30_002, 30_003], vec![30_001, 30_002, 30_003], vec![30_002, 30_003]]
         {
             let (map, seen) = repaired(Some(&stored), range, &used, &left_over);
-            assert_eq!(map.taken().collect::<Vec<_>>(), taken);
+            assert_eq!(map.allocated().collect::<Vec<_>>(), taken);
             (stored.map, left_over) = (map, seen);
         }
         assert!(left_over.is_empty());
@@ -365,11 +365,11 @@ mod tests {
     fn starts_from_services_for_new_range() {
         let used = BTreeSet::from([31_000]);
         let (map, _) = repaired(None, (31_000, 31_009), &used, &BTreeMap::new());
-        assert_eq!(map.taken().collect::<Vec<_>>(), [31_000]);
+        assert_eq!(map.allocated().collect::<Vec<_>>(), [31_000]);
         let mut old = Bitmap::new((30_000, 30_009));
         old.take(30_000).unwrap();
         let stored = StoredBitmap { map: old, revision: 7 };
         let (map, seen) = repaired(Some(&stored), (31_000, 31_009), &used, &BTreeMap::new());
-        assert_eq!((map.taken().collect::<Vec<_>>(), seen.len()), (vec![31_000], 0));
+        assert_eq!((map.allocated().collect::<Vec<_>>(), seen.len()), (vec![31_000], 0));
     }
 }

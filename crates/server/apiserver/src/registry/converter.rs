@@ -54,7 +54,7 @@ struct ConvertedObjects {
 impl Converter {
     /// Returns the converter of a definition with a conversion webhook.
     pub(crate) fn of(crd: &Value, backends: &Arc<Backends>) -> Option<Self> {
-        let conversion = &crd["spec"]["conversion"];
+        let conversion = crd.at("spec.conversion");
         if conversion["strategy"] != "Webhook" {
             return None;
         }

@@ -29,9 +29,9 @@ pub(crate) fn schema_errors(crd: &Value, old: Option<&Value>) -> ErrorList {
         .map(|version| (version.text("name"), version))
         .collect();
     for (i, version) in spec.items("versions").iter().enumerate() {
-        let given = &version["schema"]["openAPIV3Schema"];
+        let given = version.at("schema.openAPIV3Schema");
         let before = before.get(version.text("name"));
-        if given.is_null() || before.is_some_and(|b| b["schema"]["openAPIV3Schema"] == *given) {
+        if given.is_null() || before.is_some_and(|b| *b.at("schema.openAPIV3Schema") == *given) {
             continue;
         }
         let Some(path) = paths.schema(i) else { continue };
@@ -117,7 +117,7 @@ fn deprecation(group: &str, names: &Value, version: &Value, all: &[&Value]) -> O
 fn served(group: &str, names: &Value, version: &Value) -> ServedVersion {
     let (name, kind) = (version.text("name"), names.text("kind"));
     let words = |list: &Value| list.texts("").map(Arc::from).collect();
-    let given = &version["schema"]["openAPIV3Schema"];
+    let given = version.at("schema.openAPIV3Schema");
     let schema =
         Schema::from_crd(given, group, name, kind, &Path::new("spec")).unwrap_or_else(|errors| {
             tracing::warn!(

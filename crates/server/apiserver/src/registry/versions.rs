@@ -6,6 +6,7 @@ use api_meta::{Status, Tree as _};
 use api_schema::{Fill, write_nulls};
 use bytes::Bytes;
 use serde_json::{Value, json};
+use store::Store;
 
 use super::{
     conversion::fit_whole,
@@ -17,6 +18,18 @@ use super::{
 /// The maximum number and size of objects in one review.
 const BATCH: usize = 500;
 const BATCH_BYTES: usize = 4 << 20;
+
+/// An object in the form that this server stores.
+pub(crate) struct EncodedObject {
+    /// The canonical JSON, with the version of a custom object.
+    pub(crate) bytes: Bytes,
+    /// The encoded tree, without `managedFields` if those are separate.
+    tree: Value,
+    /// The JSON of `managedFields`.
+    managed: Option<Vec<u8>>,
+    /// The apiVersion of the stored version.
+    api_version: Arc<str>,
+}
 
 impl Definition {
     /// Returns objects in a served version.
@@ -122,8 +135,8 @@ impl Definition {
         &self,
         version: usize,
         mut tree: Value,
-        managed: Option<&[u8]>,
-    ) -> Result<Bytes, Box<Status>> {
+        managed: Option<Vec<u8>>,
+    ) -> Result<EncodedObject, Box<Status>> {
         let (served, stored) = (&self.served[version], self.stored());
         if let Some(converter) = self.converter.as_ref().filter(|_| version != self.storage) {
             tree.put(&["kind"], json!(*served.kind));
@@ -142,12 +155,29 @@ impl Definition {
             let forgotten = !self.strategy.stored_as_json;
             write_nulls(&stored.schema, stored.node, &mut tree, forgotten);
         }
-        let bytes = api_codec::encode_managed(&tree, managed);
-        Ok(match self.custom {
+        let bytes = api_codec::encode_managed(&tree, managed.as_deref());
+        let bytes = match self.custom {
             Some(_) => storage_form::mark(bytes, &stored.api_version),
             // Copied to the exact size, because the bytes are kept and a vector has spare capacity.
             None => Bytes::copy_from_slice(&bytes),
-        })
+        };
+        Ok(EncodedObject { bytes, tree, managed, api_version: stored.api_version.clone() })
+    }
+}
+
+impl EncodedObject {
+    /// Returns the value to write to a store: the bytes, or the form of the store's own encoder.
+    pub(crate) fn into_value(self, store: &dyn Store, key: &str) -> Bytes {
+        let Some(encoder) = store.object_encoder() else { return self.bytes };
+        let mut tree = self.tree;
+        if let Some(managed) = &self.managed {
+            match serde_json::from_slice::<Value>(managed) {
+                Ok(managed) => tree.put(&["metadata", "managedFields"], managed),
+                Err(_) => return self.bytes,
+            }
+        }
+        tree.put(&["apiVersion"], &*self.api_version);
+        encoder.encode(key, tree).unwrap_or(self.bytes)
     }
 }
 

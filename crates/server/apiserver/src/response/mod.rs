@@ -16,6 +16,6 @@ pub(crate) use self::{
     builders::{bytes, created, status, value, written},
     encode::ListMeta,
     list::list,
-    object::{made, object},
+    object::{computed, object},
     watch::{bookmark, error_frame, frame},
 };

@@ -48,7 +48,7 @@ pub(crate) fn object(
 }
 
 /// Answers with objects that are not stored: a single one or a list.
-pub(crate) fn made(
+pub(crate) fn computed(
     definition: &Definition,
     served: &ServedVersion,
     accepted: ResponseFormat,

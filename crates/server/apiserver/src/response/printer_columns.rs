@@ -39,7 +39,7 @@ fn each(given: &Value) -> Vec<Value> {
 }
 
 pub(crate) fn cells(given: &Value, object: &Value, now: Timestamp) -> Vec<Value> {
-    let mut cells = vec![object["metadata"]["name"].clone()];
+    let mut cells = vec![object.at("metadata.name").clone()];
     for column in each(given) {
         let found = gotmpl::jsonpath::find(object, column.text("jsonPath"));
         cells.push(match (column.text("type"), found.as_slice()) {

@@ -18,8 +18,8 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 use store::{
-    Change, KeyRange, KeyValue, Op, Outcome, RangeResult, Result, Revision, Store, WatchMessage,
-    WatchStream, Write,
+    Change, KeyRange, KeyValue, ObjectEncoder, Op, Outcome, RangeResult, Result, Revision, Store,
+    WatchMessage, WatchStream, Write,
 };
 
 use crate::registry::{Definition, builtin::builtin, storage_form};
@@ -93,10 +93,25 @@ impl Form {
         }
         let (bytes, marked) = storage_form::split(value);
         let mut tree: Value = serde_json::from_slice(&bytes)?;
+        if let Some(version) = marked {
+            tree.put(&["apiVersion"], version);
+        }
+        self.encode_tree(key, tree)
+    }
+
+    /// Converts an object to upstream's format. A custom object without an apiVersion has that of its definition.
+    fn encode_tree(&self, key: &str, mut tree: Value) -> Result<Bytes, FormError> {
+        tree.remove(&["metadata", "resourceVersion"]);
         let Some(definition) = self.definition(key) else {
-            if let Some((kind, api_version)) = self.custom(key) {
-                tree.put(&["kind"], kind);
-                tree.put(&["apiVersion"], marked.map_or(api_version, str::to_owned));
+            match self.custom(key) {
+                Some((kind, api_version)) => {
+                    tree.put(&["kind"], kind);
+                    tree.put_default(&["apiVersion"], api_version);
+                }
+                None => {
+                    tree.remove(&["kind"]);
+                    tree.remove(&["apiVersion"]);
+                }
             }
             return Ok(serde_json::to_vec(&tree)?.into());
         };
@@ -196,9 +211,19 @@ impl Form {
     }
 }
 
+impl ObjectEncoder for Form {
+    fn encode(&self, key: &str, object: Value) -> Option<Bytes> {
+        self.encode_tree(key, object).ok()
+    }
+}
+
 impl Store for UpstreamForm {
     fn below(&self) -> &dyn Store {
         &*self.inner
+    }
+
+    fn object_encoder(&self) -> Option<&dyn ObjectEncoder> {
+        Some(&*self.form)
     }
 
     fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<KeyValue>, Revision)>> {

@@ -28,7 +28,7 @@ fn same(a: &Value, b: &Value) -> bool {
 pub(super) fn validate_admin_access(authorized: &AuthorizedRequest<'_>, errors: &mut ErrorList) {
     let template = authorized.request.resource == "resourceclaimtemplates";
     let requests = if template { "spec.spec.devices.requests" } else { "spec.devices.requests" };
-    let wants = |request: &Value| request["exactly"]["adminAccess"] == true;
+    let wants = |request: &Value| request.flag("exactly.adminAccess");
     if let (None, Some(at)) =
         (authorized.old, authorized.new.items(requests).iter().position(wants))
     {
@@ -44,7 +44,7 @@ fn validate_admin_namespace(
 ) {
     let name = authorized.request.namespace;
     let namespace = authorized.objects.get(&GroupResource::NAMESPACES, "", name);
-    if namespace.is_some_and(|n| n["metadata"]["labels"][ADMIN_NAMESPACE] == "true") {
+    if namespace.is_some_and(|n| n.text(&["metadata", "labels", ADMIN_NAMESPACE]) == "true") {
         return;
     }
     let detail = format!(

@@ -42,8 +42,8 @@ impl Parameters {
 
 /// Checks that the author of a policy may `get` all objects of its `paramKind`.
 pub(super) fn validate_param_kind(authorized: &AuthorizedRequest<'_>, errors: &mut ErrorList) {
-    let kind = &authorized.new["spec"]["paramKind"];
-    let same = authorized.old.is_some_and(|old| old["spec"]["paramKind"] == *kind);
+    let kind = authorized.new.at("spec.paramKind");
+    let same = authorized.old.is_some_and(|old| *old.at("spec.paramKind") == *kind);
     // Upstream checks only valid objects.
     if kind.is_null()
         || same
@@ -72,7 +72,7 @@ pub(super) fn validate_param_ref(authorized: &AuthorizedRequest<'_>, errors: &mu
     let spec = &authorized.new["spec"];
     let (reference, policy) = (&spec["paramRef"], &spec["policyName"]);
     let same = authorized.old.is_some_and(|old| {
-        old["spec"]["paramRef"] == *reference && old["spec"]["policyName"] == *policy
+        *old.at("spec.paramRef") == *reference && *old.at("spec.policyName") == *policy
     });
     let user = authorized.request.user;
     if reference.is_null() || same || !errors.is_empty() || user.in_group(GROUP_MASTERS) {
@@ -83,7 +83,7 @@ pub(super) fn validate_param_ref(authorized: &AuthorizedRequest<'_>, errors: &mu
     let kept = authorized.request.resource.replace("policybindings", "policies");
     let kept = GroupResource::new(authorized.request.group.to_owned(), kept);
     let found = authorized.objects.get(&kept, "", policy);
-    let kind = found.as_deref().map_or(&Value::Null, |policy| &policy["spec"]["paramKind"]);
+    let kind = found.as_deref().map_or(&Value::Null, |policy| policy.at("spec.paramKind"));
     let (parameters, failed) = match kind {
         Value::Null => {
             (Parameters { group: "*".into(), version: "*".into(), resource: "*".into() }, None)

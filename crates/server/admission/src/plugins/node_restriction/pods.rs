@@ -30,10 +30,10 @@ pub(super) fn check(request: &Request<'_>, node: &str, pod: &Value) -> Result<()
                 ),
             )?;
             let Some(old) = request.old else { return Ok(()) };
-            if old["metadata"]["labels"] != pod["metadata"]["labels"] {
+            if old.at("metadata.labels") != pod.at("metadata.labels") {
                 return Err(format!("node {me} cannot update labels through pod status").into());
             }
-            if old["status"]["resourceClaimStatuses"] != pod["status"]["resourceClaimStatuses"] {
+            if old.at("status.resourceClaimStatuses") != pod.at("status.resourceClaimStatuses") {
                 return Err(format!("node {me} cannot update resource claim statuses").into());
             }
             let extended = "extendedResourceClaimStatus";

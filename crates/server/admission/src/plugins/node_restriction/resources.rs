@@ -19,7 +19,7 @@ pub(super) fn check_token(
     node: &str,
     review: &Value,
 ) -> Result<(), Refusal> {
-    let bound = &review["spec"]["boundObjectRef"];
+    let bound = review.at("spec.boundObjectRef");
     let (kind, name, uid) = (bound.text("kind"), bound.text("name"), bound.text("uid"));
     if kind != "Pod" || bound.text("apiVersion") != "v1" || name.is_empty() {
         return Err("node requested token not bound to a pod".into());

@@ -1,6 +1,6 @@
 //! The levels of the Pod Security Standards, and their selection by the labels of a namespace.
 
-use api_meta::{FieldError, Path};
+use api_meta::{FieldError, Path, Tree as _};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -154,7 +154,7 @@ impl Policy {
 
     /// Applies a namespace's labels to these defaults.
     pub(super) fn with_labels(self, namespace: &Value) -> (Self, Vec<FieldError>) {
-        let labels = &namespace["metadata"]["labels"];
+        let labels = namespace.at("metadata.labels");
         let mut errors = Vec::new();
         let policy = self.take(
             |key| labels[format!("{PREFIX}{key}")].as_str(),

@@ -118,7 +118,7 @@ impl LimitedResources {
             })
             .collect();
         for quota in quotas.iter().filter(|quota| in_scope(quota, resource, object)) {
-            let hard = &quota["status"]["hard"];
+            let hard = quota.at("status.hard");
             missing.retain(|name| hard.get(*name).is_none());
         }
         if !missing.is_empty() {

@@ -90,5 +90,5 @@ pub(super) fn component_statuses(state: &State, call: &Call) -> Answer {
         }
     };
     let (definition, served) = (&call.resource.definition, call.served());
-    Ok(response::made(definition, served, call.accepted, trees, list))
+    Ok(response::computed(definition, served, call.accepted, trees, list))
 }

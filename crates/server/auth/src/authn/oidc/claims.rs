@@ -83,7 +83,7 @@ impl JwtAuthenticator {
     /// Maps the claims to a user and evaluates the validation rules.
     pub fn user(&self, claims: &Map<String, Value>) -> Result<UserInfo, ClaimsError> {
         self.refuse_distributed(claims)?;
-        let seen = Value::Object(self.seen(claims));
+        let seen = Value::Object(self.expression_claims(claims));
         let user = UserInfo {
             name: self.name(claims, &seen)?,
             groups: self.groups(claims, &seen)?,
@@ -215,7 +215,7 @@ impl JwtAuthenticator {
 
     /// Returns the claims as expressions see them. Numbers are doubles, as in Go. Names that are no CEL identifiers are
     /// escaped if an expression uses escapes (`claims.foo__dot__bar`).
-    fn seen(&self, claims: &Map<String, Value>) -> Map<String, Value> {
+    fn expression_claims(&self, claims: &Map<String, Value>) -> Map<String, Value> {
         let all = [&self.username, &self.groups, &self.uid].into_iter().flatten();
         let all = all
             .chain(self.extra.iter().map(|(_, expression)| expression))
@@ -228,7 +228,7 @@ impl JwtAuthenticator {
 fn members(claims: &Map<String, Value>, escapes: bool) -> Map<String, Value> {
     let mut out = Map::new();
     for (name, value) in claims {
-        let value = seen(value, escapes);
+        let value = expression_value(value, escapes);
         if let Some(escaped) = escapes.then(|| cel::escape(name)).flatten().filter(|e| e != name) {
             out.insert(escaped, value.clone());
         }
@@ -237,13 +237,13 @@ fn members(claims: &Map<String, Value>, escapes: bool) -> Map<String, Value> {
     out
 }
 
-fn seen(value: &Value, escapes: bool) -> Value {
+fn expression_value(value: &Value, escapes: bool) -> Value {
     match value {
         Value::Number(number) => {
             let number = number.as_f64().and_then(Number::from_f64);
             number.map_or(Value::Null, Value::Number)
         }
-        Value::Array(items) => items.iter().map(|item| seen(item, escapes)).collect(),
+        Value::Array(items) => items.iter().map(|item| expression_value(item, escapes)).collect(),
         Value::Object(map) => Value::Object(members(map, escapes)),
         other => other.clone(),
     }
