@@ -117,7 +117,7 @@ pub enum ClaimError {
     #[error("PersistentVolume \"{0}\" is for other nodes: no matching NodeSelectorTerms")]
     OtherNode(String),
     #[error(
-        "PersistentVolume \"{0}\" is a block volume, which this kubelet supports only with local volumes and CSI drivers"
+        "PersistentVolume \"{0}\" is a block volume, which this kubelet supports only with local and CSI volumes"
     )]
     Block(String),
     #[error("PersistentVolume \"{volume}\" has fsType {fs_type:?}: the kubelet creates only ext4")]

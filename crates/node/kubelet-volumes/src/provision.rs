@@ -1,8 +1,9 @@
 //! The node's part in provisioning local volumes: publishes their directory and removes volumes on request.
 //!
 //! `local-volume-provisioner-controller` creates the PersistentVolumes. A volume's image is created when a Pod first
-//! mounts it, and released a few seconds after the last Pod. A node may not write PersistentVolumes, so both sides use annotations of the Node: the node
-//! publishes its directory, the controller names a volume to remove, and the node answers in the same annotation.
+//! mounts it, and released a few seconds after the last Pod. A node may not write PersistentVolumes, so both sides use
+//! annotations of the Node: the node publishes its directory, the controller names a volume to remove, and the node
+//! answers in the same annotation.
 
 use std::{
     collections::BTreeMap,

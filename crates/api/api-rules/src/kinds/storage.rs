@@ -41,8 +41,8 @@ pub(crate) static CLAIM: Strategy = Strategy {
     ..Strategy::PLAIN
 };
 
-/// Drops a `dataSource` that is neither a claim nor a snapshot, and a `dataSourceRef` to another namespace, whose feature
-/// gate (CrossNamespaceVolumeDataSource) is off.
+/// Drops a `dataSource` that is neither a claim nor a snapshot, and a `dataSourceRef` to another namespace, whose
+/// feature gate (CrossNamespaceVolumeDataSource) is off.
 fn drop_disallowed_sources(claim: &mut Value) {
     let source = claim.at("spec.dataSource");
     let is_allowed = matches!(
