@@ -160,10 +160,10 @@ fn volumes_have_their_sizes_and_are_expanded_while_in_use() {
         }
         let capacity = format!("get pvc {claim} -o jsonpath={{.status.capacity.storage}}");
         s.until(&capacity, |capacity| capacity == size);
-        let described = s.kubectl(&format!("describe pvc {claim}")).ok();
-        for reason in ["Resizing", "FileSystemResizeRequired", "FileSystemResizeSuccessful"] {
-            assert!(described.contains(reason), "{reason}: {described}");
-        }
+        let reasons = ["Resizing", "FileSystemResizeRequired", "FileSystemResizeSuccessful"];
+        s.until(&format!("describe pvc {claim}"), |text| {
+            reasons.iter().all(|reason| text.contains(reason))
+        });
     }
     assert_eq!(run("wc -c < /dev/raw").stdout.trim(), (32 << 20).to_string());
     run("head -c 20000000 /dev/zero > /files/more").ok();
