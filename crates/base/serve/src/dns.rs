@@ -41,7 +41,7 @@ pub async fn serve<F>(
     tasks: rt::Tasks,
     answer: impl Fn(Vec<u8>, SocketAddr) -> F + Clone + Send + 'static,
 ) where
-    F: Future<Output = Vec<Vec<u8>>> + Send,
+    F: Future<Output: IntoIterator<Item = Vec<u8>, IntoIter: Send> + Send> + Send,
 {
     let shutdown = tasks.shutdown().clone();
     accept(listener, limits.connections, tasks, move |stream, peer| {
@@ -54,11 +54,14 @@ pub async fn serve<F>(
     .await;
 }
 
-async fn serve_queries<F: Future<Output = Vec<Vec<u8>>>>(
+async fn serve_queries<F>(
     mut stream: TcpStream,
     limits: Limits,
     answer: impl Fn(Vec<u8>) -> F,
-) -> Result<(), BoxError> {
+) -> Result<(), BoxError>
+where
+    F: Future<Output: IntoIterator<Item = Vec<u8>>>,
+{
     stream.set_nodelay(true)?;
     for _ in 0..limits.queries {
         let Ok(length) = timeout(limits.idle, stream.read_u16()).await else { return Ok(()) };
@@ -68,8 +71,9 @@ async fn serve_queries<F: Future<Output = Vec<Vec<u8>>>>(
         };
         let mut packet = vec![0; length.into()];
         timeout(limits.read, stream.read_exact(&mut packet)).await??;
-        let answers = answer(packet).await;
-        if answers.is_empty() {
+        // The messages of a transfer are made one at a time, when the client has taken the former ones.
+        let mut answers = answer(packet).await.into_iter().peekable();
+        if answers.peek().is_none() {
             return Ok(());
         }
         for answer in answers {

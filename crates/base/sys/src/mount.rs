@@ -106,7 +106,8 @@ impl Mounts for HostMounts {
 }
 
 fn table() -> Result<String, Error> {
-    let table = Path::new("/proc/self/mountinfo");
+    // `/proc/self` would show the mounts of the process's first thread.
+    let table = Path::new("/proc/thread-self/mountinfo");
     std::fs::read_to_string(table).map_err(Error::at("read", table))
 }
 

@@ -75,6 +75,12 @@ pub async fn run(args: Args) -> Result<(), Error> {
         tracing::warn!(%error, "cannot remove the link between the nodes");
     }
     unmount_under(&cluster.root);
+    for node in std::iter::once(&cluster).chain(&members) {
+        for error in kubelet_volumes::detach_block_volumes(&node.root.join("var/lib/kubelet")).await
+        {
+            tracing::warn!(%error, "cannot detach a block volume");
+        }
+    }
     remove_cgroups(&cluster.cgroup()).await;
     let kubeconfig = args.kubeconfig.as_deref().or(cluster.settings.kubeconfig.as_deref());
     context::remove(&cluster, &context::path(kubeconfig))?;

@@ -7,7 +7,7 @@ use crate::error::Error;
 /// The commands for the add-on.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
-    /// Prints the StorageClass of node-local directories, and its provisioner's RBAC rules, for `kubectl apply -f -`
+    /// Prints the StorageClass of node-local volumes, and its provisioner's RBAC rules, for `kubectl apply -f -`
     Print,
 }
 

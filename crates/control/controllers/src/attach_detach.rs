@@ -334,7 +334,7 @@ impl Attacher {
     fn attachments(&self, name: &str, disk: Disk<'_>) -> Vec<Attachment> {
         let Disk::Csi(csi) = disk else {
             let unique = disk.unique_name();
-            if !self.memory().direct.knows(&unique) {
+            if !self.memory().direct.contains(name) {
                 // The Nodes are read without the lock.
                 let nodes = self.nodes.list().into_iter();
                 let own = nodes.filter(|node| node.status.attached().contains(&unique));
@@ -478,6 +478,7 @@ impl Attacher {
     async fn write_node_status(&self, name: &str) -> Result<(), Error> {
         let Some(node) = self.nodes.get(name) else { return Ok(()) };
         let attachments = self.on_node.get(name);
+        let recorded = self.recorded_disks(&node);
         let attached: BTreeSet<String> = {
             let mut memory = self.memory();
             memory.detaching.retain(|uid, node| {
@@ -494,11 +495,7 @@ impl Attacher {
             };
             let direct = memory.direct.on_node(name).map(|(_, unique)| unique.clone());
             // After a start, disks stay attached until their volumes are reconciled.
-            let early = node.status.attached().into_iter().filter(|unique| {
-                unique.starts_with(ISCSI)
-                    && !memory.direct.knows(unique)
-                    && self.is_of_volume(unique)
-            });
+            let early = recorded.into_iter().filter(|unique| !memory.direct.knows(unique));
             here.filter_map(volume).chain(direct).chain(early).collect()
         };
         if node.status.attached() == attached {
@@ -514,13 +511,18 @@ impl Attacher {
         patched.or_none().map(drop)
     }
 
-    /// Reports whether a name in a Node's status is that of an existing volume.
-    fn is_of_volume(&self, unique: &str) -> bool {
+    /// Returns the iSCSI disks of existing volumes that a Node's status lists. A kubelet can write any names there.
+    fn recorded_disks(&self, node: &Node) -> BTreeSet<String> {
+        let mut names = node.status.attached();
+        names.retain(|name| name.starts_with(ISCSI));
+        if names.is_empty() {
+            return names;
+        }
         let volumes = self.volumes.list();
-        volumes
-            .iter()
-            .filter_map(|volume| Disk::of(volume))
-            .any(|disk| disk.unique_name() == unique)
+        let disks = volumes.iter().filter_map(|volume| Disk::of(volume));
+        let iscsi = disks.filter(|disk| matches!(disk, Disk::Iscsi(_)));
+        let existing: BTreeSet<String> = iscsi.map(Disk::unique_name).collect();
+        names.intersection(&existing).cloned().collect()
     }
 
     fn refuse(&self, volume: &str, node: &str, desired: &BTreeMap<String, Vec<Arc<Pod>>>) {

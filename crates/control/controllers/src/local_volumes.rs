@@ -1,9 +1,10 @@
-//! Provisions directories of a node as volumes for claims, and deletes them with the claims
+//! Provisions local volumes of a node for claims, expands them, and deletes them with the claims
 //! (local-volume-provisioner-controller).
 //!
-//! It is the provisioner `windlass.local/volumes`. The node's kubelet creates the directory when a Pod first mounts it.
+//! It is the provisioner `windlass.local/volumes`. The node's kubelet creates the volume when a Pod first mounts it.
 //! To remove it, the controller sets an annotation of the Node, and the kubelet answers there.
 
+mod expansion;
 mod plan;
 
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use crate::{
     shared::Watched,
     views::{Node, PersistentVolume, StorageClass, VolumeClaim},
 };
+use expansion::Expansion;
 use plan::{FINALIZER, Provisioning, REMOVE, Reclaim};
 
 const CLAIMS: Resource = Resource::PERSISTENT_VOLUME_CLAIMS;
@@ -51,13 +53,23 @@ pub(crate) fn start(context: Context) {
     own.claims.on_key(&queue);
     own.volumes.on_key(&queue);
     let add = queue.clone();
+    own.volumes.on(move |change| {
+        let claim = change.new.and_then(|volume| volume.spec.claim_ref.as_ref());
+        claim.into_iter().for_each(|claim| add.add(claim.key()));
+    });
+    let add = queue.clone();
     own.nodes.on(move |change| {
         change.new.into_iter().flat_map(|node| removals(node)).for_each(|v| add.add(v.to_owned()));
     });
     let waits =
         vec![synced(&own.claims), synced(&own.volumes), synced(&own.classes), synced(&own.nodes)];
     context.run(&queue, 2, waits, (own, queue.clone()), |(own, queue), key| async move {
-        if key.contains('/') { own.provision(&key).await } else { own.reclaim(&key, &queue).await }
+        if key.contains('/') {
+            own.provision(&key).await?;
+            own.expand(&key).await
+        } else {
+            own.reclaim(&key, &queue).await
+        }
     });
 }
 
@@ -91,7 +103,9 @@ impl Provisioner {
                     }
                     Ok(_) => {
                         let name = volume.name();
-                        let message = format!("Successfully provisioned volume {name}");
+                        let limited = class.as_deref().is_some_and(plan::limits_size);
+                        let note = if limited { "" } else { "; its size is not limited" };
+                        let message = format!("Successfully provisioned volume {name}{note}");
                         self.context.events.normal(object, "ProvisioningSucceeded", message);
                         Ok(())
                     }
@@ -104,6 +118,36 @@ impl Provisioner {
                 }
                 let change = json!({"metadata": {"annotations": {plan::SELECTED_NODE: null}}});
                 self.context.merge_by_update(&CLAIMS, &claim.metadata, "", &change).await.map(drop)
+            }
+        }
+    }
+
+    /// Expands the volume of a claim that requests more, as far as the node is not needed. Each change of the claim or
+    /// the volume leads to the next step.
+    async fn expand(&self, key: &str) -> Result<(), Error> {
+        let Some(claim) = self.claims.get(key) else { return Ok(()) };
+        let Some(volume) = self.volumes.get(&claim.spec.volume_name) else { return Ok(()) };
+        let object = OwnerOf::new(CLAIMS, &claim.metadata).object();
+        let events = &self.context.events;
+        match expansion::expand(&claim, &volume, self.context.now()) {
+            Expansion::Nothing => Ok(()),
+            Expansion::Refused(message) => {
+                events.warning(object, "VolumeResizeFailed", message);
+                Ok(())
+            }
+            Expansion::Volume(change) => {
+                let name = &volume.metadata.name;
+                let message = format!("External resizer is resizing volume {name}");
+                events.normal(object, "Resizing", message);
+                let meta = &volume.metadata;
+                self.context.merge_by_update(&VOLUMES, meta, "", &change).await.map(drop)
+            }
+            Expansion::Claim(change) => {
+                let meta = &claim.metadata;
+                self.context.merge_by_update(&CLAIMS, meta, "status", &change).await?;
+                let message = "Require file system resize of volume on node";
+                events.normal(object, "FileSystemResizeRequired", message);
+                Ok(())
             }
         }
     }

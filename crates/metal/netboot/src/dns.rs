@@ -146,9 +146,7 @@ pub fn start(names: Arc<Names>, interface: &Interface, tasks: &rt::Tasks) -> io:
     let socket = interface.udp(interface.address, PORT)?;
     let listener = interface.tcp(interface.address, PORT)?;
     let tcp_names = names.clone();
-    let answer = move |packet: Vec<u8>, _| {
-        std::future::ready(tcp_names.answer(&packet, true).into_iter().collect())
-    };
+    let answer = move |packet: Vec<u8>, _| std::future::ready(tcp_names.answer(&packet, true));
     let limits = serve::dns::Limits::connections(CONNECTIONS);
     let connections = serve::dns::serve(listener, limits, tasks.clone(), answer);
     tasks.essential(&format!("dns {} by TCP", interface.name), connections);

@@ -132,6 +132,11 @@ pub(crate) trait Plugin: Debug + Send + Sync {
         None
     }
 
+    /// Returns the SOA record of a zone that the plugin can transfer.
+    fn transfer_soa(&self, _zone: &Name, _context: &Context) -> Option<Record> {
+        None
+    }
+
     /// Returns the search path of a client for the plugin `autopath`.
     fn search_path(&self, _client: std::net::IpAddr, _context: &Context) -> Option<Vec<Name>> {
         None

@@ -102,6 +102,8 @@ impl Index {
 
     /// Adds, updates or removes a namespace with its labels. Names below a missing namespace do not exist.
     pub fn set_namespace(&mut self, name: &str, labels: Option<BTreeMap<String, String>>) {
+        // The labels can decide which names exist.
+        self.serial = self.serial.wrapping_add(1);
         match labels {
             Some(labels) => self.namespaces.insert(name.into(), labels),
             None => self.namespaces.remove(name),

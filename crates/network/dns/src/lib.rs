@@ -11,6 +11,7 @@
 //! - Nothing grows without bound: forwarded queries, TCP connections and the cache have limits.
 
 mod chain;
+mod cluster;
 mod corefile;
 mod directive;
 pub mod flags;
@@ -26,6 +27,7 @@ mod wire;
 pub mod zone;
 mod zonefile;
 
+pub use cluster::{ClusterError, ConnectError};
 pub use directive::{CorefileError, Fallthrough};
 pub use flags::Args;
-pub use run::{ConnectError, Options, RunError, run};
+pub use run::{Options, RunError, run};

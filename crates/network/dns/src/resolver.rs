@@ -53,23 +53,23 @@ impl Resolver {
 
     /// Returns the messages that answer a packet: several ones for a zone transfer, none for a packet that gets no
     /// answer.
-    pub(crate) async fn answer(self: Arc<Self>, packet: &[u8], via: Via) -> Vec<Vec<u8>> {
+    pub(crate) async fn answer(self: Arc<Self>, packet: &[u8], via: Via) -> Answers {
         let is_response = packet.get(2).is_none_or(|flags| flags & 0x80 != 0);
         if is_response {
             // Answering it could start an endless exchange between two servers.
-            return Vec::new();
+            return Answers::default();
         }
         let Ok(mut query) = Message::from_vec(packet) else {
             let id = wire::id(packet).unwrap_or_default();
             let malformed = Message::error_msg(id, OpCode::Query, ResponseCode::FormErr);
-            return malformed.to_vec().into_iter().collect();
+            return Answers::of(malformed.to_vec().ok());
         };
         if let Some(code) = rejection(&query) {
             let mut reply = Message::response(query.metadata.id, query.metadata.op_code);
             reply.metadata.recursion_desired = query.metadata.recursion_desired;
             reply.metadata.response_code = code;
             reply.add_queries(std::mem::take(&mut query.queries));
-            return vec![encode(reply, query.edns.as_ref(), via.tcp)];
+            return Answers::of(Some(encode(reply, query.edns.as_ref(), via.tcp)));
         }
         let mut request = Request {
             header: query.metadata,
@@ -85,15 +85,14 @@ impl Resolver {
         let answer = self.resolve(&mut request).await;
         let mut reply = match answer {
             Ok(Some(reply)) => reply,
-            Ok(None) => return Vec::new(),
+            Ok(None) => return Answers::default(),
             Err(failure) => request.reply(failure.code),
         };
         reply.metadata.id = request.header.id;
         if request.is_transfer() && request.tcp && !reply.answers.is_empty() {
-            let answers = std::mem::take(&mut reply.answers);
-            return transfer(&reply, answers, request.edns.as_ref());
+            return Answers::of_zone(ZoneTransfer::new(reply, request.edns));
         }
-        vec![encode(reply, request.edns.as_ref(), request.tcp)]
+        Answers::of(Some(encode(reply, request.edns.as_ref(), request.tcp)))
     }
 
     /// Returns the block on this port with the longest matching zone.
@@ -219,22 +218,72 @@ fn shrink(mut message: Message, limit: usize) -> Vec<u8> {
     }
 }
 
+/// The messages that answer a query. Those of a zone transfer are encoded one at a time.
+#[derive(Default)]
+pub(crate) struct Answers {
+    first: Option<Vec<u8>>,
+    zone: Option<ZoneTransfer>,
+}
+
+impl Answers {
+    pub(crate) fn of(first: Option<Vec<u8>>) -> Self {
+        Self { first, zone: None }
+    }
+
+    fn of_zone(mut zone: ZoneTransfer) -> Self {
+        Self { first: zone.next(), zone: Some(zone) }
+    }
+
+    /// Returns the first message that was not taken yet.
+    pub(crate) fn first(&self) -> Option<&Vec<u8>> {
+        self.first.as_ref()
+    }
+}
+
+impl Iterator for Answers {
+    type Item = Vec<u8>;
+
+    fn next(&mut self) -> Option<Vec<u8>> {
+        let following = self.zone.as_mut().and_then(Iterator::next);
+        std::mem::replace(&mut self.first, following)
+    }
+}
+
 /// Splits the records of a zone into messages.
-fn transfer(head: &Message, answers: Vec<Record>, asked: Option<&Edns>) -> Vec<Vec<u8>> {
-    let mut messages = Vec::new();
-    let mut waiting: Vec<&[Record]> = answers.chunks(TRANSFERRED).rev().collect();
-    while let Some(records) = waiting.pop() {
-        let mut message = head.clone();
-        message.answers = records.to_vec();
-        let fits = message.to_vec().is_ok_and(|bytes| bytes.len() < usize::from(u16::MAX) - 64);
-        if fits || records.len() == 1 {
-            messages.push(encode(message, asked, true));
-        } else {
-            let (first, second) = records.split_at(records.len() / 2);
-            waiting.extend([second, first]);
+struct ZoneTransfer {
+    /// A message without records.
+    head: Message,
+    records: std::vec::IntoIter<Record>,
+    edns: Option<Edns>,
+}
+
+impl ZoneTransfer {
+    fn new(mut head: Message, edns: Option<Edns>) -> Self {
+        let records = std::mem::take(&mut head.answers).into_iter();
+        Self { head, records, edns }
+    }
+}
+
+impl Iterator for ZoneTransfer {
+    type Item = Vec<u8>;
+
+    fn next(&mut self) -> Option<Vec<u8>> {
+        let rest = self.records.as_slice();
+        let mut count = rest.len().min(TRANSFERRED);
+        if count == 0 {
+            return None;
+        }
+        loop {
+            let mut message = self.head.clone();
+            message.answers = rest[..count].to_vec();
+            let fits = message.to_vec().is_ok_and(|bytes| bytes.len() < usize::from(u16::MAX) - 64);
+            if fits || count == 1 {
+                self.records.nth(count - 1);
+                return Some(encode(message, self.edns.as_ref(), true));
+            }
+            count /= 2;
         }
     }
-    messages
 }
 
 #[cfg(test)]

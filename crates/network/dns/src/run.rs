@@ -2,24 +2,18 @@ use std::{
     collections::BTreeSet,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::{Path, PathBuf},
-    sync::{Arc, PoisonError, RwLock},
+    sync::Arc,
     time::Duration,
 };
 
-use api_config::Kubeconfig;
-use client::{Client, ClientTls, HttpTransport, Informer, ListOptions, Resource, TlsFiles};
-use net_core::{
-    api::{EndpointSlice, Service},
-    policy::api::Namespace,
-};
+use client::Client;
 
 use crate::{
     chain::Context,
+    cluster::{Cluster, ClusterError},
     corefile::{self, Block, Timeouts},
     directive::{CorefileError, Directive},
-    index::{Index, Pod},
     observe::{self, Metrics},
-    options::ApiServer,
     resolver::Resolver,
     server::{self, CurrentResolver},
 };
@@ -35,21 +29,6 @@ pub struct Options {
     pub kubeconfig: Option<PathBuf>,
 }
 
-/// The error of creating a client of the API server.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
-    #[error(transparent)]
-    Kubeconfig(#[from] client::KubeconfigError),
-    #[error("{0} is not set, so this is not a Pod; give --kubeconfig")]
-    NotAPod(&'static str),
-    #[error(transparent)]
-    Tls(#[from] client::TlsError),
-    #[error(transparent)]
-    Transport(#[from] client::Error),
-    #[error("reading the kubeconfig: {0}")]
-    Config(#[from] api_config::Error),
-}
-
 /// An error that prevents the start of the DNS server or ends it.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -57,14 +36,10 @@ pub enum RunError {
     Read { path: PathBuf, source: std::io::Error },
     #[error("{}: {source}", path.display())]
     Corefile { path: PathBuf, source: CorefileError },
-    #[error(
-        "the Corefile names several API servers, but this server uses one; name the same in all server blocks"
-    )]
-    ApiServers,
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
     #[error("listening on {address} for {purpose}: {source}; is another DNS server running?")]
     Listen { address: SocketAddr, purpose: &'static str, source: std::io::Error },
-    #[error("reaching the API server: {0}")]
-    Api(#[from] ConnectError),
     #[error("{0}; start the server again")]
     Ended(rt::MissingTask),
 }
@@ -82,10 +57,12 @@ pub async fn run(
     // Queries are still answered during the shutdown, until Service rules no longer lead to this server.
     let own = rt::Tasks::new(rt::Shutdown::new());
     let metrics = Arc::new(Metrics::default());
-    let cluster = Cluster::start(&options, &blocks, client, &own)?;
+    let cluster = Cluster::new(options.kubeconfig.clone(), client, own.clone());
+    cluster.follow(&blocks)?;
+    let synced = cluster.clone();
     let context = Context::new(
         cluster.index.clone(),
-        cluster.is_synced.clone(),
+        Arc::new(move || synced.is_synced()),
         metrics.clone(),
         own.clone(),
     );
@@ -95,7 +72,7 @@ pub async fn run(
     let maintained = current.clone();
     own.keep("upkeep of the plugins", move || maintained.clone().maintain());
     if let Some(interval) = blocks.iter().filter_map(|block| block.reload).min() {
-        let reload = Reload { options, lines, interval, current, context };
+        let reload = Reload { options, lines, interval, current, cluster, context };
         own.keep("reload", move || reload.clone().run());
     }
     tokio::select! {
@@ -136,124 +113,6 @@ fn build(options: &Options, lines: &[Directive]) -> Result<Vec<Block>, RunError>
         tracing::warn!("{warning}");
     }
     Ok(blocks)
-}
-
-/// The cluster's objects, kept up to date by informers.
-#[derive(Clone)]
-struct Cluster {
-    index: Arc<RwLock<Index>>,
-    is_synced: Arc<dyn Fn() -> bool + Send + Sync>,
-}
-
-impl Cluster {
-    fn start(
-        options: &Options,
-        blocks: &[Block],
-        client: Option<Client>,
-        tasks: &rt::Tasks,
-    ) -> Result<Self, RunError> {
-        let index = Arc::new(RwLock::new(Index::default()));
-        let kubernetes: Vec<_> =
-            blocks.iter().filter_map(|block| block.kubernetes.as_ref()).collect();
-        if kubernetes.is_empty() {
-            return Ok(Self { index, is_synced: Arc::new(|| true) });
-        }
-        if kubernetes.iter().any(|other| other.api != kubernetes[0].api) {
-            return Err(RunError::ApiServers);
-        }
-        let client = match client {
-            Some(client) => client,
-            None => connect(&kubernetes[0].api, options.kubeconfig.as_deref())?,
-        };
-        let write = |index: &Arc<RwLock<Index>>| {
-            let index = index.clone();
-            move |change: &dyn Fn(&mut Index)| {
-                change(&mut index.write().unwrap_or_else(PoisonError::into_inner))
-            }
-        };
-        let (all, change) = (ListOptions::default, write(&index));
-        let services =
-            Informer::<Service>::start(&client, Resource::SERVICES, all(), tasks, move |event| {
-                change(&|index| index.set_service(event.key, event.new.cloned()));
-            });
-        let change = write(&index);
-        let slices = Informer::<EndpointSlice>::start(
-            &client,
-            Resource::ENDPOINT_SLICES,
-            all(),
-            tasks,
-            move |event| {
-                change(&|index| index.set_slice(event.key, event.old, event.new.cloned()));
-            },
-        );
-        let change = write(&index);
-        let namespaces = Informer::<Namespace>::start(
-            &client,
-            Resource::NAMESPACES,
-            all(),
-            tasks,
-            move |event| {
-                let labels = event.new.map(|namespace| namespace.metadata.labels.clone());
-                change(&|index| index.set_namespace(event.key, labels.clone()));
-            },
-        );
-        let needs_pods = blocks.iter().any(|block| block.needs_pods);
-        let change = write(&index);
-        let pods = needs_pods.then(|| {
-            Informer::<Pod>::start(&client, Resource::PODS, all(), tasks, move |event| {
-                change(&|index| {
-                    index.set_pod(event.old.map(AsRef::as_ref), event.new.map(AsRef::as_ref))
-                });
-            })
-        });
-        let is_synced = move || {
-            services.is_synced()
-                && slices.is_synced()
-                && namespaces.is_synced()
-                && pods.as_ref().is_none_or(Informer::is_synced)
-        };
-        Ok(Self { index, is_synced: Arc::new(is_synced) })
-    }
-}
-
-const USER_AGENT: &str = "coredns";
-const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-
-/// Creates a client of the Corefile's API server, of a kubeconfig's, or as the Pod's service account.
-fn connect(server: &ApiServer, kubeconfig: Option<&Path>) -> Result<Client, ConnectError> {
-    match (server, kubeconfig) {
-        (ApiServer::Kubeconfig { path, context: Some(context) }, _) => {
-            let config = Kubeconfig { current_context: context.clone(), ..Kubeconfig::load(path)? };
-            Ok(Client::from_kubeconfig(&config, USER_AGENT)?)
-        }
-        (ApiServer::Kubeconfig { path, context: None }, _) => {
-            Ok(Client::from_kubeconfig_file(path, USER_AGENT)?)
-        }
-        (ApiServer::Endpoint { url, tls }, _) => {
-            let [certificate, key, ca] =
-                tls.clone().map_or([None, None, None], |files| files.map(Some));
-            let files = TlsFiles { ca, certificate, key, ..TlsFiles::default() };
-            let has_tls = url.starts_with("https://");
-            let tls = if has_tls { ClientTls::from_files(files)? } else { ClientTls::anyone() };
-            Ok(Client::new(Arc::new(HttpTransport::new(url, tls, None)?), USER_AGENT))
-        }
-        (ApiServer::Default, Some(path)) => Ok(Client::from_kubeconfig_file(path, USER_AGENT)?),
-        (ApiServer::Default, None) => connect_as_pod(),
-    }
-}
-
-fn connect_as_pod() -> Result<Client, ConnectError> {
-    let variable = |name| std::env::var(name).map_err(|_| ConnectError::NotAPod(name));
-    let (host, port) = (variable("KUBERNETES_SERVICE_HOST")?, variable("KUBERNETES_SERVICE_PORT")?);
-    let host = if host.contains(':') { format!("[{host}]") } else { host };
-    let ca = Some(format!("{ACCOUNT}/ca.crt").into());
-    // The CA is reread when it changes and the token for each request, because the kubelet renews both.
-    let files = TlsFiles { ca, ..TlsFiles::default() };
-    let tls = ClientTls::from_files(files)?;
-    let token = || std::fs::read_to_string(format!("{ACCOUNT}/token")).ok();
-    let transport =
-        HttpTransport::new(&format!("https://{host}:{port}"), tls, Some(Arc::new(token)))?;
-    Ok(Client::new(Arc::new(transport), USER_AGENT))
 }
 
 async fn listen_for_queries(
@@ -321,9 +180,13 @@ async fn listen_for_observers(
             .map_err(failed(address, "health"))?;
     }
     for address in blocks.iter().filter_map(|block| block.ready).collect::<BTreeSet<_>>() {
-        let is_synced = cluster.is_synced.clone();
+        let cluster = cluster.clone();
         let page = move || {
-            if is_synced() { (200, "OK".to_owned()) } else { (503, "kubernetes".to_owned()) }
+            if cluster.is_synced() {
+                (200, "OK".to_owned())
+            } else {
+                (503, "kubernetes".to_owned())
+            }
         };
         observe::listen("/ready", address, tasks, page).await.map_err(failed(address, "ready"))?;
     }
@@ -345,6 +208,7 @@ struct Reload {
     lines: Vec<Directive>,
     interval: Duration,
     current: CurrentResolver,
+    cluster: Cluster,
     context: Context,
 }
 
@@ -366,6 +230,10 @@ impl Reload {
                 }
             };
             self.lines = lines;
+            if let Err(error) = self.cluster.follow(&blocks) {
+                tracing::error!(%error, "the changed Corefile is not used");
+                continue;
+            }
             if addresses(self.current.get().blocks()) != addresses(&blocks) {
                 tracing::warn!(
                     "the Corefile's ports or addresses changed: restart to listen there"

@@ -12,7 +12,7 @@ use tokio::{
 use crate::{
     corefile::Timeouts,
     observe::Metrics,
-    resolver::{Resolver, Via},
+    resolver::{Answers, Resolver, Via},
 };
 
 /// The resolver of the newest Corefile.
@@ -117,10 +117,10 @@ async fn answer(
     packet: Vec<u8>,
     via: Via,
     metrics: Arc<Metrics>,
-) -> Vec<Vec<u8>> {
+) -> Answers {
     let start = Instant::now();
     let answered = rt::catch("dns query", via.client, resolver.answer(&packet, via)).await;
-    let answers = answered.unwrap_or_else(|_| panicked(&packet, &metrics).into_iter().collect());
+    let answers = answered.unwrap_or_else(|_| Answers::of(panicked(&packet, &metrics)));
     if let Some(answer) = answers.first() {
         metrics.record_response(via.tcp, answer, start.elapsed());
     }

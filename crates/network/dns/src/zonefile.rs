@@ -395,6 +395,10 @@ impl ZoneData {
             .unwrap_or_default()
     }
 
+    pub(crate) fn soa(&self) -> Record {
+        self.soa.clone()
+    }
+
     /// Returns all records, beginning and ending with the SOA record.
     pub(crate) fn transfer(&self) -> Vec<Record> {
         let all = self.nodes.values().flat_map(BTreeMap::values).flatten();

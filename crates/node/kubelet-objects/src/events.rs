@@ -3,7 +3,7 @@
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 use client::{PatchKind, PatchTarget, Resource};
-use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolumeClaim, Pod};
 use pod_core::{Timestamp, namespaced_name};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -87,6 +87,20 @@ impl Events {
             ..ObjectReference::default()
         };
         self.record(about, kind, reason, message);
+    }
+
+    /// Records an Event of the type `Normal` about a claim.
+    pub fn of_claim(&self, claim: &PersistentVolumeClaim, reason: &'static str, message: String) {
+        let meta = &claim.metadata;
+        let about = ObjectReference {
+            kind: Some("PersistentVolumeClaim".to_owned()),
+            api_version: Some("v1".to_owned()),
+            namespace: meta.namespace.clone(),
+            name: meta.name.clone(),
+            uid: meta.uid.clone(),
+            ..ObjectReference::default()
+        };
+        self.record(about, "Normal", reason, message);
     }
 
     fn record(

@@ -3,19 +3,25 @@
 use std::path::PathBuf;
 
 use client::Resource;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Volume};
-use pod_core::admit::volume_reaches;
+use k8s_openapi::api::core::v1::{
+    LocalVolumeSource, PersistentVolume, PersistentVolumeClaim, Volume,
+};
+use pod_core::{admit::volume_reaches, resources::whole};
 
 use crate::{
     csi,
     error::{ClaimError, Error},
-    host_path, iscsi, local,
-    nfs::Nfs,
+    growth::{Growth, GrowthReporter},
+    host_path,
+    image::FILE_SYSTEM,
+    iscsi,
+    local::{Local, OwnVolume},
+    nfs::{Nfs, mount_options},
     plugin::{MountWork, Plugin, Prepared, Request, VolumePath},
     provision::PROVISIONER,
 };
 
-/// The annotation with a volume's provisioner. Volumes with our provisioner are directories of the kubelet.
+/// The annotation with a volume's provisioner. Volumes with our provisioner belong to the kubelet.
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 
 pub(crate) struct Claims;
@@ -43,7 +49,7 @@ impl Plugin for Claims {
             if let Some(source) = spec.and_then(|spec| spec.iscsi.as_ref()) {
                 return iscsi::prepare_volume(&request, &volume, source, read_only).await;
             }
-            mount_work(&request, &volume, read_only)
+            mount_work(&request, &claim, &volume, read_only)
         }))
     }
 }
@@ -115,11 +121,16 @@ async fn volume_of(
 
 fn mount_work(
     request: &Request<'_>,
+    claim: &PersistentVolumeClaim,
     volume: &PersistentVolume,
     read_only: bool,
 ) -> Result<MountWork, Error> {
     let name = volume.metadata.name.clone().unwrap_or_default();
     let Some(spec) = &volume.spec else { return Err(ClaimError::Type(name).into()) };
+    if let Some(source) = &spec.local {
+        let local = local_volume(request, claim, volume, source, read_only)?;
+        return Ok(Box::new(move |site| local.mount(site)));
+    }
     if spec.volume_mode.as_deref() == Some("Block") {
         return Err(ClaimError::Block(name).into());
     }
@@ -129,21 +140,53 @@ fn mount_work(
             Ok(VolumePath { read_only, ..VolumePath::new(path) })
         }));
     }
-    if let Some(source) = &spec.nfs {
-        let nfs = Nfs::of_volume(volume, source, read_only)?;
-        return Ok(Box::new(move |site| nfs.mount(site)));
-    }
-    let Some(source) = &spec.local else { return Err(ClaimError::Type(name).into()) };
+    let Some(source) = &spec.nfs else { return Err(ClaimError::Type(name).into()) };
+    let nfs = Nfs::of_volume(volume, source, read_only)?;
+    Ok(Box::new(move |site| nfs.mount(site)))
+}
+
+fn local_volume(
+    request: &Request<'_>,
+    claim: &PersistentVolumeClaim,
+    volume: &PersistentVolume,
+    source: &LocalVolumeSource,
+    read_only: bool,
+) -> Result<Local, Error> {
+    let name = volume.metadata.name.clone().unwrap_or_default();
     let annotations = volume.metadata.annotations.as_ref();
     let provisioner = annotations.and_then(|all| all.get(PROVISIONED_BY));
     let is_own = provisioner.is_some_and(|name| name == PROVISIONER);
     let path = PathBuf::from(&source.path);
     let root = request.volumes.local_directory();
-    // The kubelet only creates directories in its own directory of local volumes.
-    let own = (is_own && path == root.join(&name)).then_some(root);
+    let spec = volume.spec.as_ref();
+    let block = spec.and_then(|spec| spec.volume_mode.as_deref()) == Some("Block");
+    // The kubelet only creates volumes in its own directory of local volumes.
+    let own = if is_own && path == root.join(&name) {
+        let limited = match source.fs_type.as_deref() {
+            Some(FILE_SYSTEM) => true,
+            None => block,
+            Some(other) => {
+                return Err(
+                    ClaimError::FileSystem { volume: name, fs_type: other.to_owned() }.into()
+                );
+            }
+        };
+        let capacity = spec.and_then(|spec| spec.capacity.as_ref()?.get("storage"));
+        let size = u64::try_from(capacity.map_or(0, whole)).unwrap_or_default();
+        Some(OwnVolume {
+            root,
+            size: limited.then_some(size),
+            mount_options: mount_options(volume),
+            growth: Growth::of(claim, volume),
+            drivers: request.volumes.drivers.clone(),
+            events: request.volumes.events.clone(),
+            reporter: GrowthReporter::of(request.volumes),
+        })
+    } else {
+        None
+    };
     let security = request.pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
     let policy = security.and_then(|context| context.fs_group_change_policy.as_deref());
     let keeps_matching_group = policy == Some("OnRootMismatch");
-    let local = local::Local { volume: name, path, own, read_only, keeps_matching_group };
-    Ok(Box::new(move |site| local.mount(site)))
+    Ok(Local { volume: name, path, own, block, read_only, keeps_matching_group })
 }

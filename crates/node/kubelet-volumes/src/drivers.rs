@@ -190,6 +190,11 @@ impl Drivers {
         }
     }
 
+    /// Forgets the volumes that no Pod uses and no operation locks.
+    pub(crate) fn forget_idle(&self) {
+        self.change_all(|_| {});
+    }
+
     /// Waits for exclusive access to a volume.
     pub(crate) async fn lock_volume(&self, volume: &str) -> OwnedMutexGuard<()> {
         let turn = lock(&self.volumes).entry(volume.to_owned()).or_default().turn.clone();

@@ -117,9 +117,11 @@ pub enum ClaimError {
     #[error("PersistentVolume \"{0}\" is for other nodes: no matching NodeSelectorTerms")]
     OtherNode(String),
     #[error(
-        "PersistentVolume \"{0}\" is a block volume, which this kubelet supports only with CSI drivers"
+        "PersistentVolume \"{0}\" is a block volume, which this kubelet supports only with local and CSI volumes"
     )]
     Block(String),
+    #[error("PersistentVolume \"{volume}\" has fsType {fs_type:?}: the kubelet creates only ext4")]
+    FileSystem { volume: String, fs_type: String },
     #[error(
         "PersistentVolume \"{0}\" is of a type that this kubelet does not support: use hostPath, local, nfs, iscsi or \
          csi"

@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use sys::mount::Mounts;
 
 use crate::{
+    disk::DiskMount,
     drivers::Drivers,
     error::{Cause, ClaimError, CsiError, Error, VolumeStep},
     nfs::mount_options,
@@ -31,7 +32,6 @@ use crate::{
     program::VolumePrograms,
     volumes::Volumes,
 };
-use disk::DiskMount;
 use session::{Chap, Sessions};
 use target::{Source, Target};
 

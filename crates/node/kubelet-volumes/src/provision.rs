@@ -1,18 +1,27 @@
 //! The node's part in provisioning local volumes: publishes their directory and removes volumes on request.
 //!
-//! `local-volume-provisioner-controller` creates the PersistentVolumes. A volume's directory is created when a Pod
-//! first mounts it. A node may not write PersistentVolumes, so both sides use annotations of the Node: the node
-//! publishes its directory, the controller names a volume to remove, and the node answers in the same annotation.
+//! `local-volume-provisioner-controller` creates the PersistentVolumes. A volume's image is created when a Pod first
+//! mounts it, and released a few seconds after the last Pod. A node may not write PersistentVolumes, so both sides use
+//! annotations of the Node: the node publishes its directory, the controller names a volume to remove, and the node
+//! answers in the same annotation.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use client::{PatchKind, PatchTarget, Resource};
 use serde_json::{Value, json};
 use sys::mount::Mounts;
 
 use crate::{
-    local::PLUGIN,
+    drivers::Drivers,
+    error::Error,
+    image::{self, Image},
+    local::{DEVICES, PLUGIN, lock_name},
     operations::{EarlierResult, OperationError},
+    program::VolumePrograms,
     volumes::{LOCAL_DIRECTORY, Volumes},
 };
 
@@ -65,11 +74,44 @@ impl Volumes {
     }
 
     async fn remove_local(&self, volume: &str) -> Result<(), RemoveError> {
-        let (root, pods) = (self.local_directory(), self.root.join("pods"));
-        let (name, mounts) = (volume.to_owned(), self.mounts.clone());
-        let work = move || remove(&root, &pods, &name, mounts.as_ref());
+        let job = self.release_job(volume);
+        let runtime = tokio::runtime::Handle::current();
+        let work = move || runtime.block_on(job.remove());
         let key = (LOCAL_DIRECTORY, volume);
-        self.operations.run(key, EarlierResult::Discard, work).await?
+        let removed = self.operations.run(key, EarlierResult::Discard, work).await?;
+        self.drivers.forget_idle();
+        removed
+    }
+
+    /// Unmounts the local volumes that no Pod uses, and detaches their devices. Logs those that are in use otherwise.
+    pub async fn release_local(&self) -> Result<(), Error> {
+        let (root, mounts) = (self.local_directory(), self.mounts.clone());
+        let active = move || image::active(&root, mounts.as_ref());
+        let names = self.operations.run((LOCAL_DIRECTORY, ""), EarlierResult::Discard, active);
+        for name in names.await?? {
+            let (job, volume) = (self.release_job(&name), name.clone());
+            if user(&job.pods, &name).is_some() {
+                continue;
+            }
+            let runtime = tokio::runtime::Handle::current();
+            let work = move || runtime.block_on(job.release());
+            let key = (LOCAL_DIRECTORY, name.as_str());
+            if let Err(error) = self.operations.run(key, EarlierResult::Discard, work).await? {
+                tracing::warn!(volume, %error, "release a local volume; trying again later");
+            }
+        }
+        Ok(())
+    }
+
+    fn release_job(&self, volume: &str) -> ReleaseJob {
+        ReleaseJob {
+            root: self.local_directory(),
+            pods: self.root.join("pods"),
+            name: volume.to_owned(),
+            mounts: self.mounts.clone(),
+            programs: self.programs.clone(),
+            drivers: self.drivers.clone(),
+        }
     }
 }
 
@@ -81,32 +123,68 @@ enum RemoveError {
     #[error("something is mounted in it")]
     Mounted,
     #[error(transparent)]
+    Image(#[from] Error),
+    #[error(transparent)]
     System(#[from] sys::Error),
     #[error(transparent)]
     Operation(#[from] OperationError),
 }
 
-fn remove(root: &Path, pods: &Path, name: &str, mounts: &dyn Mounts) -> Result<(), RemoveError> {
-    if let Some(pod) = user(pods, name) {
-        return Err(RemoveError::InUse(pod));
-    }
-    // Unmount first: otherwise a file system that a container mounted in the volume would be emptied too.
-    let at = root.join(name);
-    mounts.unmount_below(&at)?;
-    if !mounts.below(&at)?.is_empty() {
-        return Err(RemoveError::Mounted);
-    }
-    Ok(sys::remove_beneath(root, name)?)
+/// A local volume to release or remove.
+struct ReleaseJob {
+    root: PathBuf,
+    pods: PathBuf,
+    name: String,
+    mounts: Arc<dyn Mounts>,
+    programs: VolumePrograms,
+    drivers: Arc<Drivers>,
 }
 
-/// Returns the UID of a Pod that has the volume mounted.
+impl ReleaseJob {
+    fn image(&self) -> Image<'_> {
+        let (programs, mounts) = (&self.programs, self.mounts.as_ref());
+        Image { root: &self.root, name: &self.name, programs, mounts }
+    }
+
+    async fn release(&self) -> Result<(), Error> {
+        let _turn = self.drivers.lock_volume(&lock_name(&self.name)).await;
+        if user(&self.pods, &self.name).is_some() {
+            return Ok(());
+        }
+        self.image().release().await
+    }
+
+    async fn remove(&self) -> Result<(), RemoveError> {
+        let _turn = self.drivers.lock_volume(&lock_name(&self.name)).await;
+        if let Some(pod) = user(&self.pods, &self.name) {
+            return Err(RemoveError::InUse(pod));
+        }
+        // Unmount first: otherwise a file system that a container mounted in the volume would be emptied too.
+        let at = self.root.join(&self.name);
+        for inner in self.mounts.below(&at)?.iter().filter(|inner| **inner != at) {
+            self.mounts.unmount(inner)?;
+        }
+        self.image().release().await?;
+        if !self.mounts.below(&at)?.is_empty() {
+            return Err(RemoveError::Mounted);
+        }
+        self.image().remove()?;
+        Ok(sys::remove_beneath(&self.root, &self.name)?)
+    }
+}
+
+/// Returns the UID of a Pod that has the volume mounted, or has its device.
 fn user(pods: &Path, volume: &str) -> Option<String> {
     let entries = std::fs::read_dir(pods).into_iter().flatten().flatten();
     let mut uids = entries.map(|entry| entry.file_name());
-    let mounts = |uid: &std::ffi::OsString| {
-        pods.join(uid).join("volumes").join(PLUGIN).join(volume).exists()
+    let uses = |uid: &std::ffi::OsString| {
+        ["volumes", DEVICES].iter().any(|directory| {
+            let at = pods.join(uid).join(directory).join(PLUGIN).join(volume);
+            // The link to a device may lead nowhere after a restart of the machine.
+            at.symlink_metadata().is_ok()
+        })
     };
-    uids.find(mounts).map(|uid| uid.to_string_lossy().into_owned())
+    uids.find(uses).map(|uid| uid.to_string_lossy().into_owned())
 }
 
 #[cfg(test)]
@@ -137,5 +215,9 @@ mod tests {
         std::fs::create_dir_all(at).unwrap();
         assert_eq!(user(dir.path(), "pvc-1").as_deref(), Some("uid"));
         assert_eq!(user(dir.path(), "pvc-2"), None);
+        let devices = dir.path().join("other/volumeDevices").join(PLUGIN);
+        std::fs::create_dir_all(&devices).unwrap();
+        std::os::unix::fs::symlink("/dev/none", devices.join("pvc-2")).unwrap();
+        assert_eq!(user(dir.path(), "pvc-2").as_deref(), Some("other"));
     }
 }

@@ -32,6 +32,9 @@ pub(crate) async fn run(ctx: Arc<Context>, pods: Pods, mut sources: watch::Recei
         if let Err(error) = ctx.volumes.sync_local().await {
             tracing::warn!(%error, "publish the directory of local volumes, or remove one");
         }
+        if let Err(error) = ctx.volumes.release_local().await {
+            tracing::warn!(%error, "list the local volumes that no Pod uses");
+        }
         pods.retry_resizes();
         tokio::time::sleep(INTERVAL).await;
         if Instant::now() >= next_orphans {

@@ -20,13 +20,10 @@ pub(crate) static CLAIM: Strategy = Strategy {
     status: Some(|| json!({"phase": "Pending"})),
     own_defaults: |claim| claim.set_default("status.phase", "Pending"),
     own_create: |claim, _| {
-        // `dataSource` cannot name another namespace. If both fields can express the source, both are set.
-        if !claim.has("spec.dataSourceRef") {
-            copy_field(claim, "spec.dataSource", "spec.dataSourceRef");
-        } else if !claim.has("spec.dataSource") && claim.blank("spec.dataSourceRef.namespace") {
-            copy_field(claim, "spec.dataSourceRef", "spec.dataSource");
-        }
+        drop_disallowed_sources(claim);
+        match_sources(claim);
     },
+    own_update: |claim, _, _| match_sources(claim),
     check: |claim, errors| {
         check_volume_claim_spec(claim.at("spec"), &Path::new("spec"), errors);
     },
@@ -43,6 +40,31 @@ pub(crate) static CLAIM: Strategy = Strategy {
     },
     ..Strategy::PLAIN
 };
+
+/// Drops a `dataSource` that is neither a claim nor a snapshot, and a `dataSourceRef` to another namespace, whose
+/// feature gate (CrossNamespaceVolumeDataSource) is off.
+fn drop_disallowed_sources(claim: &mut Value) {
+    let source = claim.at("spec.dataSource");
+    let is_allowed = matches!(
+        (source.text("apiGroup"), source.text("kind")),
+        ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
+    );
+    if !is_allowed {
+        claim.remove("spec.dataSource");
+    }
+    if !claim.blank("spec.dataSourceRef.namespace") {
+        claim.remove("spec.dataSourceRef");
+    }
+}
+
+/// Sets both fields of a claim's source if one can express the other. `dataSource` cannot name another namespace.
+fn match_sources(claim: &mut Value) {
+    if !claim.has("spec.dataSourceRef") {
+        copy_field(claim, "spec.dataSource", "spec.dataSourceRef");
+    } else if !claim.has("spec.dataSource") && claim.blank("spec.dataSourceRef.namespace") {
+        copy_field(claim, "spec.dataSourceRef", "spec.dataSource");
+    }
+}
 
 /// Copies a field to another unless it is null.
 fn copy_field(object: &mut Value, from: &str, to: &str) {
@@ -443,6 +465,29 @@ mod tests {
         strategy,
         tests::{made, updated},
     };
+
+    #[test]
+    fn keeps_both_fields_of_allowed_sources_and_drops_others() {
+        let source =
+            |group: &str, kind: &str| json!({"apiGroup": group, "kind": kind, "name": "x"});
+        let stored = |more: Value| {
+            let mut spec = json!({"accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "2Gi"}}});
+            spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let claim = made("", "persistentvolumeclaims", json!({ "spec": spec }));
+            (claim["spec"]["dataSource"].clone(), claim["spec"]["dataSourceRef"].clone())
+        };
+        let snapshot = source("snapshot.storage.k8s.io", "VolumeSnapshot");
+        let populator = source("example.com", "Backup");
+        let both = |source: &Value| (source.clone(), source.clone());
+        assert_eq!(stored(json!({"dataSource": snapshot})), both(&snapshot));
+        assert_eq!(stored(json!({"dataSourceRef": snapshot})), both(&snapshot));
+        assert_eq!(stored(json!({"dataSourceRef": populator})), both(&populator));
+        assert_eq!(stored(json!({"dataSource": populator})), (Value::Null, Value::Null));
+        let mut foreign = snapshot.clone();
+        foreign["namespace"] = json!("other");
+        assert_eq!(stored(json!({"dataSourceRef": foreign})), (Value::Null, Value::Null));
+    }
 
     #[test]
     fn rejects_shrinking_of_claims() {

@@ -25,12 +25,7 @@ pub(crate) fn check_volume_claim_spec(spec: &Value, path: &Path, errors: &mut Er
         ));
     }
     check_claim_resources(spec, path, errors);
-    for field in ["dataSource", "dataSourceRef"] {
-        let (source, path) = (spec.at(field), path.child(field));
-        if !source.blank("kind") && source.blank("name") {
-            errors.push(FieldError::required(&path.child("name"), ""));
-        }
-    }
+    check_sources(spec, path, errors);
     let class = spec.text("storageClassName");
     if !class.is_empty() {
         for message in validation::dns1123_subdomain(class) {
@@ -56,6 +51,96 @@ fn check_claim_resources(spec: &Value, path: &Path, errors: &mut ErrorList) {
                     "must be greater than zero",
                 ));
             }
+        }
+    }
+}
+
+/// Validates the sources of a new volume's content.
+fn check_sources(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    for field in ["dataSource", "dataSourceRef"] {
+        let (source, path) = (spec.at(field), path.child(field));
+        if source.is_null() {
+            continue;
+        }
+        for name in ["name", "kind"] {
+            if source.blank(name) {
+                errors.push(FieldError::required(&path.child(name), ""));
+            }
+        }
+        let (group, kind) = (source.text("apiGroup"), source.text("kind"));
+        if group.is_empty() {
+            if kind != "PersistentVolumeClaim" {
+                let words = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
+                errors.push(FieldError::invalid(&path, kind, words));
+            }
+            continue;
+        }
+        for message in validation::dns1123_subdomain(group) {
+            errors.push(FieldError::invalid(&path.child("apiGroup"), group, message));
+        }
+    }
+    let (source, reference) = (spec.at("dataSource"), spec.at("dataSourceRef"));
+    if source.is_null() || reference.is_null() {
+        return;
+    }
+    let matches = ["apiGroup", "kind", "name"].iter().all(|f| source.text(f) == reference.text(f));
+    let problem = if !reference.blank("namespace") {
+        "may not be specified when dataSourceRef.namespace is specified"
+    } else if !matches {
+        "must match dataSourceRef"
+    } else {
+        return;
+    };
+    errors.push(FieldError::invalid(&path.child("dataSource"), source.clone(), problem));
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn rejects_sources_that_do_not_match_or_are_of_the_core_group() {
+        let source =
+            |group: &str, kind: &str| json!({"apiGroup": group, "kind": kind, "name": "x"});
+        let snapshot = source("snapshot.storage.k8s.io", "VolumeSnapshot");
+        let mut foreign = snapshot.clone();
+        foreign["namespace"] = json!("other");
+        for (sources, words) in [
+            (json!({"dataSource": snapshot, "dataSourceRef": snapshot}), None),
+            (json!({"dataSourceRef": foreign}), None),
+            (
+                json!({"dataSourceRef": source("", "Secret")}),
+                Some(
+                    "spec.dataSourceRef: Invalid value: \"Secret\": must be 'PersistentVolumeClaim'",
+                ),
+            ),
+            (
+                json!({"dataSourceRef": {"kind": "PersistentVolumeClaim"}}),
+                Some("spec.dataSourceRef.name: Required"),
+            ),
+            (json!({"dataSource": {"name": "x"}}), Some("spec.dataSource.kind: Required")),
+            (
+                json!({"dataSourceRef": source("A_B", "C")}),
+                Some("spec.dataSourceRef.apiGroup: Invalid"),
+            ),
+            (
+                json!({"dataSource": snapshot, "dataSourceRef": source("", "PersistentVolumeClaim")}),
+                Some("must match dataSourceRef"),
+            ),
+            (
+                json!({"dataSource": snapshot, "dataSourceRef": foreign}),
+                Some("may not be specified when dataSourceRef.namespace is specified"),
+            ),
+        ] {
+            let mut errors = ErrorList::default();
+            check_sources(&sources, &Path::new("spec"), &mut errors);
+            let text = api_meta::aggregate(&errors);
+            assert!(
+                words.map_or(errors.is_empty(), |words| text.contains(words)),
+                "{sources}: {text}"
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The default StorageClass: directories on nodes, which the controller manager and the kubelets create and remove.
+//! The default StorageClass: local volumes of nodes, which the controller manager and the kubelets create and remove.
 
 use serde_json::{Value, json};
 
@@ -18,6 +18,8 @@ pub fn objects() -> Vec<Value> {
                     "verbs": ["create", "delete", "get", "list", "update", "watch"]},
                 {"apiGroups": [""], "resources": ["persistentvolumeclaims"],
                     "verbs": ["get", "list", "update", "watch"]},
+                {"apiGroups": [""], "resources": ["persistentvolumeclaims/status"],
+                    "verbs": ["update"]},
                 {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "patch", "watch"]},
                 {"apiGroups": ["storage.k8s.io"], "resources": ["storageclasses"],
                     "verbs": ["get", "list", "watch"]},
@@ -37,8 +39,9 @@ pub fn objects() -> Vec<Value> {
                 "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
             },
             "provisioner": "windlass.local/volumes",
-            // A directory is on one node, so the Pod must be scheduled first.
+            // A volume is on one node, so the Pod must be scheduled first.
             "volumeBindingMode": "WaitForFirstConsumer",
+            "allowVolumeExpansion": true,
             "reclaimPolicy": "Delete",
         }),
     ]

@@ -62,6 +62,8 @@ async fn stop(ctx: &Ctx) -> Vec<String> {
         Ok(_) => {}
         Err(e) => left.push(format!("containers may still run: {e}")),
     }
+    let devices = kubelet_volumes::detach_block_volumes(&kubelet_root(ctx)).await;
+    left.extend(devices.iter().map(|e| format!("cannot detach a block volume: {e}")));
     left
 }
 

@@ -47,6 +47,11 @@ impl DirectDisks {
         disks.map(|(volume, disk)| (volume, &disk.name))
     }
 
+    /// Reports whether a PersistentVolume is known.
+    pub(super) fn contains(&self, volume: &str) -> bool {
+        self.0.contains_key(volume)
+    }
+
     /// Reports whether a name in a Node's status is that of a known volume.
     pub(super) fn knows(&self, name: &str) -> bool {
         self.0.values().any(|disk| disk.name == name)

@@ -188,3 +188,45 @@ async fn keeps_iscsi_disk_from_second_node_until_first_has_logged_out() {
     until(&api, "gone", |api| !attached(api, "b")).await;
     cluster.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn attaches_disk_of_two_volumes_once_each_and_ignores_unknown_names() {
+    let cluster = scene().await;
+    let api = &cluster.api;
+    let target =
+        json!({"targetPortal": "192.0.2.1", "iqn": "iqn.2001-04.com.example:disk", "lun": 1});
+    let at = PatchTarget { namespace: "", name: "disk", subresource: "" };
+    let many = json!({"csi": null, "iscsi": target, "accessModes": ["ReadWriteMany"]});
+    api.merge(&VOLUMES, at, json!({ "spec": many })).await;
+    let claim = json!({"metadata": {"name": "other", "namespace": "default"},
+        "spec": {"volumeName": "twin"}, "status": {"phase": "Bound"}});
+    let claim = api.create(&Resource::PERSISTENT_VOLUME_CLAIMS, claim).await;
+    let twin = json!({"metadata": {"name": "twin"}, "spec": {
+        "accessModes": ["ReadWriteMany"], "iscsi": target,
+        "claimRef": {"namespace": "default", "name": "other", "uid": claim["metadata"]["uid"]}}});
+    api.create(&VOLUMES, twin).await;
+    // A kubelet claims many disks that do not exist.
+    let names = (0..2000).map(|n| json!({"name": format!("kubernetes.io/iscsi/x:{n}:0")}));
+    let names: Vec<Value> = names.collect();
+    status(api, &Resource::NODES, "a", json!({ "volumesAttached": names })).await;
+    let volumes = json!([
+        {"name": "v", "persistentVolumeClaim": {"claimName": "data"}},
+        {"name": "w", "persistentVolumeClaim": {"claimName": "other"}}]);
+    let pod = json!({"metadata": {"name": "one", "namespace": "default"},
+        "spec": {"nodeName": "a", "containers": [], "volumes": volumes}});
+    api.create(&Resource::PODS, pod).await;
+    until(api, "both are attached", |api| events(api, "SuccessfulAttachVolume").len() == 2).await;
+    for turn in 0..5 {
+        // Each change of the Node reconciles its volumes.
+        let used = json!([format!("x{turn}")]);
+        status(api, &Resource::NODES, "a", json!({ "volumesInUse": used })).await;
+        tokio::time::sleep(Duration::from_secs(30)).await;
+    }
+    let node = api.get(&Resource::NODES, "", "a").unwrap();
+    assert_eq!(node["status"]["volumesAttached"].as_array().unwrap().len(), 1);
+    let all = api.list(&Resource::EVENTS, "");
+    let attached = all.iter().filter(|event| event["reason"] == "SuccessfulAttachVolume");
+    let count = |event: &Value| event["count"].as_i64().unwrap_or(1);
+    assert_eq!(attached.map(count).sum::<i64>(), 2, "an Event for each volume, not repeated");
+    cluster.stop().await;
+}

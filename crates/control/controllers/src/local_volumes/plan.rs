@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use api_meta::{Quantity, QuantityFormat};
 use serde_json::{Value, json};
 
 use crate::views::{Node, PersistentVolume, StorageClass, VolumeClaim};
@@ -15,8 +16,10 @@ pub(super) const REMOVE: &str = "remove.windlass.local/";
 pub(super) const REMOVAL_REQUESTED: &str = "asked";
 pub(super) const REMOVED: &str = "removed";
 pub(super) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+/// The parameter of a class that limits volumes to their sizes, by default `true`.
+const LIMIT: &str = "limitSize";
 const STORAGE_PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
-const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
+pub(super) const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 /// The label of a Node that volumes on it require. Its value is the node's name.
 ///
 /// A kubelet may write the label `kubernetes.io/hostname` of its own node, and could so take over the volumes of
@@ -24,6 +27,15 @@ const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 pub(super) const NODE: &str = "windlass.node-restriction.kubernetes.io/local-volumes";
 /// The former required label of volumes, used before [`NODE`]. It held the node's name.
 const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// The size of the largest volume, in bytes: 15Ti. Files of ext4 are smaller than 16Ti.
+const LARGEST: i64 = 15 << 40;
+
+/// Returns the reason against a volume of this size.
+pub(super) fn size_problem(size: Quantity) -> Option<String> {
+    let largest = Quantity::new(LARGEST, QuantityFormat::BinarySi);
+    (size > largest).then(|| format!("the largest local volume has {largest}"))
+}
 
 /// The delay before the next attempt after a failed removal.
 pub(super) const AGAIN: Duration = Duration::from_secs(30);
@@ -71,8 +83,8 @@ pub(super) fn provision(
             false,
         );
     }
-    if claim.spec.volume_mode.as_deref() == Some("Block") {
-        return refused("block volumes are not supported", false);
+    if let Some(message) = class_problem(class).or_else(|| size_problem(claim.size())) {
+        return refused(message, false);
     }
     if claim.spec.selector.is_some() {
         return refused("claim.Spec.Selector is not supported", false);
@@ -89,8 +101,35 @@ pub(super) fn provision(
     Provisioning::Volume(volume(claim, class, root, &node.metadata.name))
 }
 
+/// Returns the reason against the parameters of a class.
+fn class_problem(class: &StorageClass) -> Option<String> {
+    for (key, value) in &class.parameters {
+        if key != LIMIT {
+            return Some(format!("the parameter {key:?} is not supported; use {LIMIT:?}"));
+        }
+        if !matches!(value.as_str(), "true" | "false") {
+            return Some(format!("the parameter {LIMIT:?} must be \"true\" or \"false\""));
+        }
+    }
+    let needs_limit = !limits_size(class) && !class.mount_options.is_empty();
+    needs_limit.then(|| "mount options need volumes with a limited size".to_owned())
+}
+
+/// Returns `true` if the volumes of a class are limited to their sizes.
+pub(super) fn limits_size(class: &StorageClass) -> bool {
+    class.parameters.get(LIMIT).is_none_or(|value| value == "true")
+}
+
+/// Returns the size of the volume for a claim. A file system needs a mebibyte.
+fn capacity(claim: &VolumeClaim) -> Quantity {
+    claim.size().max(Quantity::new(1 << 20, QuantityFormat::BinarySi))
+}
+
 fn volume(claim: &VolumeClaim, class: &StorageClass, root: &str, node: &str) -> Value {
     let own = &claim.metadata;
+    let mode = claim.spec.volume_mode.as_deref().unwrap_or("Filesystem");
+    // Without a file system, the volume is a directory.
+    let fs_type = (limits_size(class) && mode == "Filesystem").then_some("ext4");
     // The uid in the name makes retries idempotent.
     let name = format!("pvc-{}", own.uid);
     json!({
@@ -100,14 +139,15 @@ fn volume(claim: &VolumeClaim, class: &StorageClass, root: &str, node: &str) -> 
             "finalizers": [FINALIZER],
         },
         "spec": {
-            "capacity": {"storage": claim.size().to_string()},
+            "capacity": {"storage": capacity(claim)},
             "accessModes": claim.spec.access_modes,
             "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim",
                 "namespace": own.namespace, "name": own.name, "uid": own.uid},
             "persistentVolumeReclaimPolicy": class.reclaim_policy.as_deref().unwrap_or("Delete"),
             "storageClassName": class.metadata.name,
-            "volumeMode": "Filesystem",
-            "local": {"path": format!("{}/{name}", root.trim_end_matches('/'))},
+            "volumeMode": mode,
+            "mountOptions": class.mount_options,
+            "local": {"path": format!("{}/{name}", root.trim_end_matches('/')), "fsType": fs_type},
             "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [
                 {"key": NODE, "operator": "In", "values": [node]}]}]}},
         },
@@ -236,7 +276,12 @@ mod tests {
                 "access modes",
                 false,
             ),
-            (json!({"spec": {"volumeMode": "Block"}}), Some(&offers), "block", false),
+            (
+                json!({"spec": {"resources": {"requests": {"storage": "8Ei"}}}}),
+                Some(&offers),
+                "the largest local volume has 15Ti",
+                false,
+            ),
             (
                 json!({"spec": {"selector": {"matchLabels": {"a": "b"}}}}),
                 Some(&offers),
@@ -259,6 +304,43 @@ mod tests {
                 }
                 other => panic!("{more}: {other:?}"),
             }
+        }
+    }
+
+    #[test]
+    fn limits_volumes_to_their_sizes_unless_class_does_not() {
+        let node = node(json!({}));
+        let planned = |claim: Value, class: Value| {
+            let own = json!({"metadata": {"name": "local"}, "provisioner": PROVISIONER});
+            let class = read(merged(own, &class));
+            match provision(&self::claim(claim), Some(&class), Some(&node), false) {
+                Provisioning::Volume(made) => Ok(made["spec"].clone()),
+                Provisioning::Refused { message, .. } => Err(message),
+                Provisioning::Nothing => panic!("nothing planned"),
+            }
+        };
+        let (none, unlimited) = (json!({}), json!({"parameters": {LIMIT: "false"}}));
+        let block = json!({"spec": {"volumeMode": "Block"}});
+        assert_eq!(planned(none.clone(), none.clone()).unwrap()["local"]["fsType"], "ext4");
+        assert!(planned(none.clone(), unlimited.clone()).unwrap()["local"]["fsType"].is_null());
+        for class in [none.clone(), unlimited] {
+            let made = planned(block.clone(), class).unwrap();
+            assert!(made["volumeMode"] == "Block" && made["local"]["fsType"].is_null());
+        }
+        let small = json!({"spec": {"resources": {"requests": {"storage": "1"}}}});
+        assert_eq!(planned(small, none.clone()).unwrap()["capacity"]["storage"], "1Mi");
+        let noatime = planned(none.clone(), json!({"mountOptions": ["noatime"]})).unwrap();
+        assert_eq!(noatime["mountOptions"], json!(["noatime"]));
+        for (class, words) in [
+            (json!({"parameters": {"fsType": "xfs"}}), "\"fsType\" is not supported"),
+            (json!({"parameters": {LIMIT: "no"}}), "must be \"true\" or \"false\""),
+            (
+                json!({"parameters": {LIMIT: "false"}, "mountOptions": ["noatime"]}),
+                "mount options need",
+            ),
+        ] {
+            let message = planned(none.clone(), class).unwrap_err();
+            assert!(message.contains(words), "{message}");
         }
     }
 

@@ -6,6 +6,8 @@ use api_meta::{LabelSelector, ObjectMeta, Quantity, null_default};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::condition::Condition;
+
 /// The legacy annotation for a class, used instead of `spec.storageClassName`.
 const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
@@ -41,11 +43,15 @@ pub(crate) struct ClaimResources {
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub(crate) struct ClaimStatus {
     pub(crate) phase: String,
     #[serde(deserialize_with = "null_default")]
     pub(crate) capacity: BTreeMap<String, Quantity>,
+    #[serde(deserialize_with = "null_default")]
+    pub(crate) allocated_resources: BTreeMap<String, Quantity>,
+    #[serde(deserialize_with = "null_default")]
+    pub(crate) conditions: Vec<Condition>,
 }
 
 impl VolumeClaim {
@@ -168,6 +174,10 @@ pub(crate) struct StorageClass {
     pub(crate) provisioner: String,
     pub(crate) reclaim_policy: Option<String>,
     pub(crate) volume_binding_mode: Option<String>,
+    #[serde(deserialize_with = "null_default")]
+    pub(crate) parameters: BTreeMap<String, String>,
+    #[serde(deserialize_with = "null_default")]
+    pub(crate) mount_options: Vec<String>,
 }
 
 impl StorageClass {

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -49,7 +49,7 @@ impl Key {
 
 #[derive(Debug)]
 struct Entry {
-    reply: Message,
+    reply: Arc<Message>,
     stored: Instant,
     ttl: Duration,
     /// The number of hits without a long gap between them, and the last hit.
@@ -219,7 +219,7 @@ impl Cache {
     }
 
     /// Looks for an answer that is fresh, or old enough to be refreshed or replaced.
-    fn find(&self, request: &Request, key: &Key, now: Instant) -> Hit {
+    fn find(&self, key: &Key, now: Instant) -> Hit {
         let mut stores = self.stores();
         let stores = &mut *stores;
         for store in [&mut stores.success, &mut stores.denial] {
@@ -228,8 +228,8 @@ impl Cache {
                 let refresh =
                     self.prefetch.as_ref().is_some_and(|prefetch| prefetch.is_due(entry, now));
                 let age = if self.keeps_ttl { 0 } else { entry.age(now).as_secs() };
-                let left = entry.ttl.as_secs().saturating_sub(age) as u32;
-                return Hit::Fresh { reply: replay(&entry.reply, request, left), refresh };
+                let ttl = entry.ttl.as_secs().saturating_sub(age) as u32;
+                return Hit::Fresh { reply: Kept { reply: entry.reply.clone(), ttl }, refresh };
             };
             match &self.stale {
                 Some(stale) if expired < stale.longest => {
@@ -237,7 +237,7 @@ impl Cache {
                     if !is_waiting {
                         entry.refreshed_until = Some(now + REFRESH.max(stale.recheck));
                     }
-                    let reply = replay(&entry.reply, request, stale.ttl);
+                    let reply = Kept { reply: entry.reply.clone(), ttl: stale.ttl };
                     let refresh = !is_waiting;
                     return Hit::Stale { reply, refresh, verify: stale.verify };
                 }
@@ -249,9 +249,11 @@ impl Cache {
 
     /// Keeps an answer, and returns the time for which it is good here.
     fn put(&self, key: Key, reply: &Message, now: Instant) -> Option<Duration> {
+        let class = class(reply);
+        // The answer is copied before the lock is taken.
+        let kept = kept_form(reply).map(Arc::new);
         let mut stores = self.stores();
         let stores = &mut *stores;
-        let class = class(reply);
         let (store, other) = match class {
             Class::Success => (&mut stores.success, &mut stores.denial),
             Class::Denial | Class::Error => (&mut stores.denial, &mut stores.success),
@@ -264,7 +266,7 @@ impl Cache {
                 .map(|ttl| ttl.max(store.shortest).min(store.longest)),
         };
         let ttl = ttl.filter(|ttl| !ttl.is_zero() && !reply.metadata.truncation)?;
-        let kept = kept_form(reply)?;
+        let kept = kept?;
         // A failure does not replace an answer that may be served although it is old.
         let is_worse = class == Class::Error && self.stale.is_some() && other.get(&key).is_some();
         if is_worse || store.disabled.covers(&key.name) {
@@ -298,8 +300,25 @@ impl Cache {
 
 enum Hit {
     None,
-    Fresh { reply: Message, refresh: bool },
-    Stale { reply: Message, refresh: bool, verify: Option<Duration> },
+    Fresh { reply: Kept, refresh: bool },
+    Stale { reply: Kept, refresh: bool, verify: Option<Duration> },
+}
+
+/// A kept answer, and the TTL of its records now.
+struct Kept {
+    reply: Arc<Message>,
+    ttl: u32,
+}
+
+impl Kept {
+    /// Returns the answer to a request.
+    fn replay(&self, request: &Request) -> Message {
+        let mut reply = Message::clone(&self.reply);
+        reply.metadata.id = request.header.id;
+        reply.queries = vec![request.question.clone()];
+        set_ttl(&mut reply, self.ttl);
+        reply
+    }
 }
 
 /// Returns the part of an answer that every client may get, without the options that a server sent for one client;
@@ -308,15 +327,6 @@ fn kept_form(reply: &Message) -> Option<Message> {
     let mut kept = reply.clone();
     kept.edns = None;
     kept.to_vec().is_ok_and(|bytes| bytes.len() <= LARGEST).then_some(kept)
-}
-
-/// Returns a kept answer as the answer to this request.
-fn replay(kept: &Message, request: &Request, ttl: u32) -> Message {
-    let mut reply = kept.clone();
-    reply.metadata.id = request.header.id;
-    reply.queries = vec![request.question.clone()];
-    set_ttl(&mut reply, ttl);
-    reply
 }
 
 /// Sets the TTL of all records, which are good only together.
@@ -425,7 +435,7 @@ impl Plugin for Cache {
             if request.is_refresh {
                 return self.fetch(key, request, next).await;
             }
-            let hit = self.find(request, &key, Instant::now());
+            let hit = self.find(&key, Instant::now());
             next.context().metrics.cache(!matches!(hit, Hit::None), self.len());
             match hit {
                 Hit::None => self.fetch(key, request, next).await,
@@ -433,16 +443,16 @@ impl Plugin for Cache {
                     if refresh {
                         next.refresh(request);
                     }
-                    Ok(Some(reply))
+                    Ok(Some(reply.replay(request)))
                 }
                 Hit::Stale { reply, refresh: true, verify: Some(limit) } => {
                     match tokio::time::timeout(limit, self.fetch(key, request, next)).await {
                         Ok(Ok(Some(fresh))) if class(&fresh) != Class::Error => Ok(Some(fresh)),
-                        Ok(_) => Ok(Some(reply)),
+                        Ok(_) => Ok(Some(reply.replay(request))),
                         Err(_) => {
                             // The answer may still arrive, for later queries.
                             next.refresh(request);
-                            Ok(Some(reply))
+                            Ok(Some(reply.replay(request)))
                         }
                     }
                 }
@@ -450,7 +460,7 @@ impl Plugin for Cache {
                     if refresh {
                         next.refresh(request);
                     }
-                    Ok(Some(reply))
+                    Ok(Some(reply.replay(request)))
                 }
             }
         })

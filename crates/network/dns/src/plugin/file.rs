@@ -12,7 +12,7 @@ use hickory_proto::{
     rr::{Name, Record},
 };
 
-use super::files::Version;
+use super::files::watch;
 use crate::{
     chain::{Answer, Context, Failure, Next, Plugin, Request},
     directive::{CorefileError, Directive, Fallthrough},
@@ -177,22 +177,18 @@ impl Plugin for File {
 
     fn maintain(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            let mut version = Version::of(&self.file);
-            while !self.reload.is_zero() {
-                tokio::time::sleep(self.reload).await;
-                let current = Version::of(&self.file);
-                if current.is_some() && current != version
-                    || self.zones.iter().any(|zone| zone.data().is_none())
-                {
-                    version = current;
-                    self.reread();
-                }
-            }
+            let is_unread = || self.zones.iter().any(|zone| zone.data().is_none());
+            watch(&self.file, self.reload, is_unread, || self.reread()).await;
         })
     }
 
     fn transfer(&self, zone: &Name, _context: &Context) -> Option<Vec<Record>> {
         let zone = self.zones.iter().find(|served| served.origin == *zone)?;
         Some(zone.data()?.transfer())
+    }
+
+    fn transfer_soa(&self, zone: &Name, _context: &Context) -> Option<Record> {
+        let zone = self.zones.iter().find(|served| served.origin == *zone)?;
+        Some(zone.data()?.soa())
     }
 }

@@ -1,6 +1,9 @@
 //! Recognizes changes of files.
 
-use std::{path::Path, time::SystemTime};
+use std::{
+    path::Path,
+    time::{Duration, SystemTime},
+};
 
 /// The version of a file, which differs after a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,5 +17,23 @@ impl Version {
     pub(super) fn of(file: &Path) -> Option<Self> {
         let metadata = std::fs::metadata(file).ok()?;
         Some(Self { modified: metadata.modified().ok()?, length: metadata.len() })
+    }
+}
+
+/// Calls `read` after each change of a file, and while `is_unread`. An interval of zero switches this off.
+pub(super) async fn watch(
+    file: &Path,
+    interval: Duration,
+    is_unread: impl Fn() -> bool,
+    read: impl Fn(),
+) {
+    let mut version = Version::of(file);
+    while !interval.is_zero() {
+        tokio::time::sleep(interval).await;
+        let current = Version::of(file);
+        if current != version || is_unread() {
+            version = current;
+            read();
+        }
     }
 }

@@ -14,7 +14,7 @@ use hickory_proto::{
     rr::{Name, RData, Record, RecordType, rdata::PTR},
 };
 
-use super::files::Version;
+use super::files::{Version, watch};
 use crate::{
     chain::{Answer, Failure, Next, Plugin, Request},
     directive::{CorefileError, Directive, Fallthrough, longest, parse_name},
@@ -179,15 +179,7 @@ impl Plugin for Hosts {
 
     fn maintain(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            let mut version = Version::of(&self.file);
-            while !self.reload.is_zero() {
-                tokio::time::sleep(self.reload).await;
-                let current = Version::of(&self.file);
-                if current != version {
-                    version = current;
-                    self.read();
-                }
-            }
+            watch(&self.file, self.reload, || false, || self.read()).await;
         })
     }
 }

@@ -101,6 +101,12 @@ impl Kubernetes {
     fn origin(&self, name: &Name) -> Option<&Name> {
         longest(&self.0.zones, name)
     }
+
+    /// Returns a zone that can be transferred now.
+    fn transferable(&self, zone: &Name, context: &Context) -> Option<&Name> {
+        let mut zones = self.0.zones.iter().filter(|served| !is_reverse(served));
+        zones.find(|served| *served == zone).filter(|_| (context.is_synced)())
+    }
 }
 
 impl Plugin for Kubernetes {
@@ -149,12 +155,15 @@ impl Plugin for Kubernetes {
     }
 
     fn transfer(&self, zone: &Name, context: &Context) -> Option<Vec<Record>> {
-        let origin = self.0.zones.iter().find(|served| *served == zone && !is_reverse(served))?;
-        if !(context.is_synced)() {
-            return None;
-        }
+        let origin = self.transferable(zone, context)?;
         let index = context.index();
         Some(Zone { options: &self.0, origin, index: &index }.transfer())
+    }
+
+    fn transfer_soa(&self, zone: &Name, context: &Context) -> Option<Record> {
+        let origin = self.transferable(zone, context)?;
+        let index = context.index();
+        Some(Zone { options: &self.0, origin, index: &index }.soa(origin))
     }
 
     /// Returns the search path of the Pod with this address: its namespace, the Services, the zone and the root.

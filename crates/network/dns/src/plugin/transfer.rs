@@ -88,15 +88,17 @@ impl Plugin for Transfer {
         let client = request.client.ip().to_canonical();
         let records = || {
             let zone = zone.filter(|zone| self.is_allowed(zone, client))?;
-            next.plugins().iter().find_map(|plugin| plugin.transfer(zone, next.context()))
+            let (mut plugins, context) = (next.plugins().iter(), next.context());
+            if request.tcp {
+                return plugins.find_map(|plugin| plugin.transfer(zone, context));
+            }
+            plugins.find_map(|plugin| plugin.transfer_soa(zone, context)).map(|soa| vec![soa])
         };
         let reply = match records() {
-            Some(mut records) if !request.tcp => {
-                records.truncate(1);
-                request.authoritative(ResponseCode::NoError, records)
-            }
             Some(records) => {
-                tracing::info!(zone = %request.name(), %client, records = records.len(), "zone transfer");
+                if request.tcp {
+                    tracing::info!(zone = %request.name(), %client, records = records.len(), "zone transfer");
+                }
                 request.authoritative(ResponseCode::NoError, records)
             }
             None => request.reply(ResponseCode::Refused),

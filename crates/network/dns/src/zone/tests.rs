@@ -106,7 +106,7 @@ fn answers_names_of_cluster() {
         (
             "cluster.local.",
             SOA,
-            "ns.dns.cluster.local. hostmaster.cluster.local. 5 7200 1800 86400 30",
+            "ns.dns.cluster.local. hostmaster.cluster.local. 7 7200 1800 86400 30",
         ),
         ("dns-version.cluster.local.", TXT, "1.1.0"),
         ("other.cluster.local.", A, "!"),

@@ -260,6 +260,20 @@ fn skips_dead_server_and_stops_loop() {
     });
 }
 
+#[test]
+fn follows_cluster_that_a_changed_corefile_adds() {
+    let api = FakeApi::default();
+    api.put("namespaces", json!({"metadata": {"name": "default"}}));
+    api.put("services", service("web", json!({"clusterIP": "10.96.0.5"})));
+    let plain = ".:53 {\n ready\n reload 1s\n hosts {\n 192.0.2.9 gate.example\n }\n}\n";
+    let server = Server::start(namespace(), &api, plain);
+    server.ready();
+    let name = "web.default.svc.cluster.local.";
+    assert!(server.ask(name, RecordType::A).answers.is_empty());
+    replace(server.directory.path(), &corefile("127.0.0.9:5353"));
+    eventually("the Service is known", || ips(&server.ask(name, RecordType::A)).len() == 1);
+}
+
 /// Replaces a file as the kubelet updates a ConfigMap's file.
 fn replace(directory: &Path, text: &str) {
     std::fs::write(directory.join("new"), text).unwrap();

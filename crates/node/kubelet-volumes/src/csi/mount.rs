@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-use client::{PatchKind, PatchTarget, Resource};
 use csi::{
     Capabilities,
     v1::{
@@ -10,20 +9,13 @@ use csi::{
         volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume, access_mode::Mode},
     },
 };
-use k8s_openapi::{
-    api::{
-        core::v1::{PersistentVolume, PersistentVolumeClaim},
-        storage::v1::CSIDriverSpec,
-    },
-    apimachinery::pkg::api::resource::Quantity,
-};
-use pod_core::resources::whole;
-use serde_json::{Value, json};
+use k8s_openapi::api::storage::v1::CSIDriverSpec;
 
 use super::files::{EPHEMERAL, Layout, PodVolume};
 use crate::{
     drivers::{AcquiredDriver, Drivers},
     error::{Cause, CsiError, Error, VolumeStep},
+    growth::{Growth, GrowthReporter},
     ownership,
     plugin::{Site, VolumePath},
 };
@@ -57,53 +49,11 @@ impl GroupPolicy {
     }
 }
 
-/// A claim whose capacity is smaller than that of its volume.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Grow {
-    namespace: String,
-    claim: String,
-    to: Quantity,
-    bytes: i64,
-    conditions: Vec<Value>,
-}
-
-/// The conditions of a claim that are removed after an expansion.
-const EXPANSION_CONDITIONS: [&str; 4] =
-    ["Resizing", "FileSystemResizePending", "ControllerResizeError", "NodeResizeError"];
-
-impl Grow {
-    pub(crate) fn of(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> Option<Self> {
-        let to = volume.spec.as_ref()?.capacity.as_ref()?.get("storage")?;
-        let status = claim.status.as_ref()?;
-        let has = status.capacity.as_ref()?.get("storage")?;
-        let (to_bytes, has) = (whole(to), whole(has));
-        let conditions = status.conditions.iter().flatten();
-        let conditions = conditions.filter(|c| !EXPANSION_CONDITIONS.contains(&c.type_.as_str()));
-        (to_bytes > has).then(|| Self {
-            namespace: claim.metadata.namespace.clone().unwrap_or_default(),
-            claim: claim.metadata.name.clone().unwrap_or_default(),
-            to: to.clone(),
-            bytes: to_bytes,
-            conditions: conditions.map(|condition| json!(condition)).collect(),
-        })
-    }
-
-    /// Returns the patch of the claim's status after the expansion.
-    fn patch(&self) -> Value {
-        json!({"status": {
-            "capacity": {"storage": self.to.0},
-            "conditions": self.conditions,
-            "allocatedResourceStatuses": {"storage": null},
-        }})
-    }
-}
-
 /// A volume for a Pod, with everything that the driver needs.
 pub(crate) struct MountJob {
     pub(crate) drivers: Arc<Drivers>,
     pub(crate) runtime: tokio::runtime::Handle,
-    pub(crate) api: Option<client::Client>,
-    pub(crate) events: kubelet_objects::Events,
+    pub(crate) reporter: GrowthReporter,
     pub(crate) layout: Layout,
     /// The driver, held until it has answered.
     pub(crate) acquired: AcquiredDriver,
@@ -125,7 +75,7 @@ pub(crate) struct MountJob {
     pub(crate) keeps_matching_group: bool,
     /// `true` if the driver is called periodically while the Pod runs.
     pub(crate) republish: bool,
-    pub(crate) grow: Option<Grow>,
+    pub(crate) growth: Option<Growth>,
 }
 
 impl MountJob {
@@ -146,7 +96,7 @@ impl MountJob {
     async fn stage_and_publish(&self, site: &Site) -> Result<(), Box<CsiError>> {
         let _turn = self.drivers.lock_volume(&self.name).await;
         let is_new = !self.drivers.is_published(&self.name, &self.held.target);
-        if !is_new && !self.republish && self.grow.is_none() {
+        if !is_new && !self.republish && self.growth.is_none() {
             return Ok(());
         }
         let (stage, publish) =
@@ -165,8 +115,8 @@ impl MountJob {
             self.set_group(&can, site).map_err(|cause| self.failed(publish, cause))?;
             self.drivers.set_published(&self.name, self.held.target.clone(), true);
         }
-        let Some(grow) = &self.grow else { return Ok(()) };
-        let expanded = self.expand(grow, &can, stages, site).await;
+        let Some(growth) = &self.growth else { return Ok(()) };
+        let expanded = self.expand(growth, &can, stages, site).await;
         expanded.map_err(|cause| self.failed(VolumeStep::Expand, cause))
     }
 
@@ -260,7 +210,7 @@ impl MountJob {
     /// Expands the volume on the node and updates the claim's status.
     async fn expand(
         &self,
-        grow: &Grow,
+        growth: &Growth,
         can: &Capabilities,
         staged: bool,
         site: &Site,
@@ -271,7 +221,7 @@ impl MountJob {
                 volume_id: self.held.record.handle.clone(),
                 volume_path: text(&self.held.target),
                 capacity_range: Some(v1::CapacityRange {
-                    required_bytes: grow.bytes,
+                    required_bytes: growth.bytes,
                     limit_bytes: 0,
                 }),
                 staging_target_path: if staged { text(&at) } else { String::new() },
@@ -280,15 +230,7 @@ impl MountJob {
             };
             self.acquired.driver.expand(request).await?;
         }
-        let Some(api) = &self.api else { return Ok(()) };
-        let at =
-            PatchTarget { namespace: &grow.namespace, name: &grow.claim, subresource: "status" };
-        let resource = &Resource::PERSISTENT_VOLUME_CLAIMS;
-        api.patch::<Value>(resource, at, PatchKind::Merge, &grow.patch()).await?;
-        let volume = &self.held.record.spec_name;
-        let message = format!("MountVolume.NodeExpandVolume succeeded for volume {volume:?}");
-        self.events.normal(&site.pod, "FileSystemResizeSuccessful", message);
-        Ok(())
+        Ok(self.reporter.report(growth, &site.pod, &self.held.record.spec_name).await?)
     }
 }
 

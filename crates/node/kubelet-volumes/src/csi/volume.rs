@@ -13,10 +13,11 @@ use serde_json::json;
 
 use super::{
     files::{self, EPHEMERAL, Layout, PERSISTENT, Record},
-    mount::{GroupPolicy, Grow, MountJob, Strings},
+    mount::{GroupPolicy, MountJob, Strings},
 };
 use crate::{
     error::{Cause, CsiError, Error, VolumeStep},
+    growth::{Growth, GrowthReporter},
     ownership,
     plugin::{MountWork, Plugin, Prepared, Request},
 };
@@ -60,7 +61,7 @@ struct CsiVolume {
     stage_secret: Option<SecretReference>,
     publish_secret: Option<SecretReference>,
     expand_secret: Option<SecretReference>,
-    grow: Option<Grow>,
+    growth: Option<Growth>,
 }
 
 impl CsiVolume {
@@ -90,7 +91,7 @@ impl CsiVolume {
             stage_secret: None,
             publish_secret: secret,
             expand_secret: None,
-            grow: None,
+            growth: None,
         }
     }
 
@@ -121,7 +122,7 @@ impl CsiVolume {
             stage_secret: source.node_stage_secret_ref.clone(),
             publish_secret: source.node_publish_secret_ref.clone(),
             expand_secret: source.node_expand_secret_ref.clone(),
-            grow: Grow::of(claim, volume),
+            growth: Growth::of(claim, volume),
         }
     }
 
@@ -177,8 +178,7 @@ impl CsiVolume {
         Ok(MountJob {
             drivers: volumes.drivers.clone(),
             runtime: tokio::runtime::Handle::current(),
-            api: volumes.objects.client().cloned(),
-            events: volumes.events.clone(),
+            reporter: GrowthReporter::of(volumes),
             layout: Layout::new(&volumes.root),
             acquired,
             stage_secrets: secret(&request, "NodeStageSecretRef", self.stage_secret.as_ref())
@@ -199,7 +199,7 @@ impl CsiVolume {
             group_policy: GroupPolicy::of(driver.as_ref()),
             keeps_matching_group: policy == Some("OnRootMismatch"),
             republish,
-            grow: self.grow,
+            growth: self.growth,
         })
     }
 

@@ -81,3 +81,97 @@ fn data_outlives_pods_and_is_deleted_with_its_claim() {
     s.until("get pv -o jsonpath={.items[*].metadata.name}", |text| !text.contains(&volume));
     assert!(!path.exists(), "the directory was not deleted with the claim");
 }
+
+const CLAIMS: &str = r#"
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: files}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 16Mi}}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: raw}
+spec: {accessModes: [ReadWriteOnce], volumeMode: Block, resources: {requests: {storage: 8Mi}}}
+"#;
+
+const PODS: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: sized}
+spec:
+  terminationGracePeriodSeconds: 0
+  volumes:
+  - {name: files, persistentVolumeClaim: {claimName: files}}
+  - {name: raw, persistentVolumeClaim: {claimName: raw}}
+  containers:
+  - name: c
+    image: box:1
+    command: [sleep, "100000"]
+    volumeMounts: [{name: files, mountPath: /files}]
+    volumeDevices: [{name: raw, devicePath: /dev/raw}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: beside}
+spec:
+  terminationGracePeriodSeconds: 0
+  volumes: [{name: files, persistentVolumeClaim: {claimName: files}}]
+  containers:
+  - {name: c, image: box:1, command: [sleep, "100000"], volumeMounts: [{name: files, mountPath: /files}]}
+"#;
+
+/// Reports whether this process may expand a mounted file system (CAP_SYS_RESOURCE), and so the cluster's kubelet.
+fn may_resize_mounted() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
+    u64::from_str_radix(mask.trim(), 16).unwrap() & (1 << 24) != 0
+}
+
+fn has_loop_device(volume: &str) -> bool {
+    let listed = std::process::Command::new("losetup").arg("--list").output().unwrap();
+    String::from_utf8_lossy(&listed.stdout).contains(volume)
+}
+
+#[test]
+fn volumes_have_their_sizes_and_are_expanded_while_in_use() {
+    let s = shared("storage");
+    s.apply(CLAIMS);
+    s.apply(PODS);
+    for pod in ["sized", "beside"] {
+        let phase = format!("get pod {pod} -o jsonpath={{.status.phase}}");
+        s.until(&phase, |phase| phase == "Running");
+    }
+    let run = |script: &str| s.kubectl_with(&["exec", "sized", "--", "sh", "-c", script], "");
+    let full = run("cat /dev/zero > /files/large");
+    assert_ne!(full.code, Some(0));
+    assert!(full.stderr.contains("No space left on device"), "{}", full.stderr);
+    assert_eq!(run("wc -c < /dev/raw").stdout.trim(), (8 << 20).to_string());
+    for (claim, size) in [("files", "64Mi"), ("raw", "32Mi")] {
+        let patch = format!(r#"{{"spec":{{"resources":{{"requests":{{"storage":"{size}"}}}}}}}}"#);
+        s.kubectl_with(&["patch", "pvc", claim, "-p", &patch], "").ok();
+        if claim == "files" && !may_resize_mounted() {
+            // The next Pods finish the expansion, after the volume was unmounted.
+            s.until("describe pvc files", |text| text.contains("FileSystemResizePending"));
+            s.kubectl("delete pod sized beside").ok();
+            let volume = s.kubectl("get pvc files -o jsonpath={.spec.volumeName}").ok();
+            s.until("get pvc files", |_| !has_loop_device(&volume));
+            s.apply(PODS);
+            s.until("get pod sized -o jsonpath={.status.phase}", |phase| phase == "Running");
+        }
+        let capacity = format!("get pvc {claim} -o jsonpath={{.status.capacity.storage}}");
+        s.until(&capacity, |capacity| capacity == size);
+        let reasons = ["Resizing", "FileSystemResizeRequired", "FileSystemResizeSuccessful"];
+        s.until(&format!("describe pvc {claim}"), |text| {
+            reasons.iter().all(|reason| text.contains(reason))
+        });
+    }
+    assert_eq!(run("wc -c < /dev/raw").stdout.trim(), (32 << 20).to_string());
+    run("head -c 20000000 /dev/zero > /files/more").ok();
+    // The claims stay until their Pods are gone, and leave no loop device.
+    let volumes = "get pv -o jsonpath={.items[*].metadata.name}";
+    let names = s.kubectl("get pvc files raw -o jsonpath={.items[*].spec.volumeName}").ok();
+    s.kubectl("delete pvc files raw --wait=false").ok();
+    s.kubectl("delete pod sized beside").ok();
+    s.until(volumes, |all| names.split(' ').all(|name| !all.contains(name)));
+    assert!(names.split(' ').all(|name| !has_loop_device(name)), "{names}");
+}
