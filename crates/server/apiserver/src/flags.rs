@@ -24,7 +24,7 @@ use self::{
     serving::{ServingFlagError, ServingFlags},
     tokens::{TokenFlagError, TokenFlags},
 };
-use crate::config::{Config, FrontProxy, ProxyClient};
+use crate::config::{Config, FrontProxy, ProxyClient, TokenKeys};
 pub use crate::config::{RuntimeConfig, RuntimeConfigError};
 
 /// Runs kube-apiserver: serves the Kubernetes API.
@@ -115,8 +115,11 @@ pub struct Args {
     #[arg(long)]
     pub service_account_key_file: Vec<PathBuf>,
     /// The key that signs service account tokens
+    #[arg(long, required_unless_present = "service_account_signing_endpoint")]
+    pub service_account_signing_key_file: Option<PathBuf>,
+    /// The socket of an external signer of service account tokens, instead of key files
     #[arg(long)]
-    pub service_account_signing_key_file: PathBuf,
+    pub service_account_signing_endpoint: Option<PathBuf>,
     /// The ranges of cluster IPs, the primary range first
     #[arg(long, value_delimiter = ',')]
     pub service_cluster_ip_range: Vec<Cidr>,
@@ -322,11 +325,7 @@ impl Args {
             tls_key: file(&self.tls_private_key_file, "apiserver.key"),
             self_signed: self.tls_cert_file.is_none(),
             client_ca: self.client_ca_file.clone(),
-            service_account_keys: match self.service_account_key_file.as_slice() {
-                [] => vec![self.service_account_signing_key_file.clone()],
-                keys => keys.to_vec(),
-            },
-            service_account_signing_key: self.service_account_signing_key_file.clone(),
+            token_keys: self.token_keys()?,
             service_account_issuers: self.service_account_issuer.clone(),
             extend_token_expiration: self.tokens.service_account_extend_token_expiration,
             jwks_uri: self.tokens.jwks_uri()?,
@@ -351,6 +350,22 @@ impl Args {
             admission_file: self.admission_control_config_file.clone(),
             seats: self.seats()?,
         })
+    }
+
+    fn token_keys(&self) -> Result<TokenKeys, FlagError> {
+        let verifying = self.service_account_key_file.clone();
+        match (&self.service_account_signing_key_file, &self.service_account_signing_endpoint) {
+            (None, Some(socket)) if verifying.is_empty() => Ok(TokenKeys::External(socket.clone())),
+            (_, Some(_)) => Err(TokenFlagError::KeysAndEndpoint.into()),
+            (Some(signing), None) if verifying.is_empty() => {
+                Ok(TokenKeys::Files { signing: signing.clone(), verifying: vec![signing.clone()] })
+            }
+            (Some(signing), None) => Ok(TokenKeys::Files { signing: signing.clone(), verifying }),
+            (None, None) => Err(FlagError::Missing {
+                flag: "service-account-signing-key-file",
+                reason: "it signs the tokens of service accounts",
+            }),
+        }
     }
 
     fn check(&self) -> Result<(), FlagError> {
@@ -462,7 +477,6 @@ const REFUSED: &[Flag] = &[
     ("egress-selector-config-file", true, "connections leave directly"),
     ("etcd-servers-overrides", true, ONE_STORE),
     ("kubernetes-service-node-port", true, "the Service kubernetes has a cluster address only"),
-    ("service-account-signing-endpoint", true, "tokens are signed with a key file"),
     ("tracing-config-file", true, "requests are not traced"),
     ("tls-curve-preferences", true, "curves are X25519, P-256 and P-384"),
 ];

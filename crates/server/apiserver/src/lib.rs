@@ -51,12 +51,12 @@ pub use auditing::AuditError;
 pub use config::{
     AuditLogOptions, AuditOptions, AuditWebhookOptions, AuthenticationOptions,
     AuthorizationOptions, Batch as AuditBatch, Config, FrontProxy, Mode as AuditMode, OidcOptions,
-    ProxyClient, ServingOptions, Throttle as AuditThrottle, TokenWebhookOptions,
+    ProxyClient, ServingOptions, Throttle as AuditThrottle, TokenKeys, TokenWebhookOptions,
     WebhookMode as AuditWebhookMode,
 };
 pub use diagnostics::KUBERNETES_VERSION;
 pub use handlers::plugins::AdmissionError;
-pub use security::{SecurityError, check};
+pub use security::{ExternalSignerError, SecurityError, check};
 pub use storage::{KEYSPACE, UpstreamForm, encrypted::encrypted};
 pub use watch_cache::follower::WatchCacheError;
 
@@ -81,7 +81,7 @@ use crate::{
     },
     registry::builtin,
     response::gzip_list::{self, Blocks},
-    security::Security,
+    security::{Security, Signing},
     server::{
         checks::Readiness,
         compute::Compute,
@@ -163,8 +163,16 @@ pub async fn start_with(
         .clone()
         .map(|client| Identity { certificate: client.certificate, key: client.key });
     let backends = Backends::new(objects.clone(), identity);
-    let security =
-        Security::new(&config, &mut observers, objects.clone(), &backends, &metrics, tasks)?;
+    let signing = Signing::start(&config, tasks).await?;
+    let security = Security::new(
+        &config,
+        signing,
+        &mut observers,
+        objects.clone(),
+        &backends,
+        &metrics,
+        tasks,
+    )?;
     let hints = Hints::new(&config);
     observers.push(hints.observer());
     // As upstream: a request waits in its queue for at most a quarter of the request timeout.

@@ -125,8 +125,10 @@ pub fn config(bind: SocketAddr, directory: &Path) -> apiserver::Config {
         tls_key: file("apiserver.key"),
         self_signed: false,
         client_ca: Some(file("ca.crt")),
-        service_account_keys: vec![file("sa.pub")],
-        service_account_signing_key: file("sa.key"),
+        token_keys: apiserver::TokenKeys::Files {
+            signing: file("sa.key"),
+            verifying: vec![file("sa.pub")],
+        },
         service_account_issuers: vec!["https://kubernetes.default.svc".into()],
         extend_token_expiration: true,
         jwks_uri: None,

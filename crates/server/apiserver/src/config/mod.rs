@@ -56,10 +56,8 @@ pub struct Config {
     pub self_signed: bool,
     /// The authorities that verify client certificates. Without it certificates authenticate no user.
     pub client_ca: Option<PathBuf>,
-    /// PEM files with public or private keys that verify service account tokens.
-    pub service_account_keys: Vec<PathBuf>,
-    /// The key that signs service account tokens.
-    pub service_account_signing_key: PathBuf,
+    /// The keys of service account tokens.
+    pub token_keys: TokenKeys,
     /// The issuers whose tokens are accepted. New tokens name the first one.
     pub service_account_issuers: Vec<String>,
     /// `true` if a Pod's token for the API server is valid for a year. Its use after the requested lifetime is
@@ -111,6 +109,20 @@ pub struct Config {
     pub request_timeout: Duration,
     /// The maximum processor time of one request.
     pub processor_time: Duration,
+}
+
+/// The keys that sign and verify service account tokens.
+#[derive(Clone, Debug)]
+pub enum TokenKeys {
+    /// PEM files.
+    Files {
+        /// The key that signs tokens.
+        signing: PathBuf,
+        /// Public or private keys that verify tokens.
+        verifying: Vec<PathBuf>,
+    },
+    /// The socket of an external signer, which also has the keys that verify tokens.
+    External(PathBuf),
 }
 
 impl Config {

@@ -122,6 +122,29 @@ fn refuses_unsupported_security_flags() {
 }
 
 #[test]
+fn takes_keys_of_tokens_from_files_or_signer() {
+    let parsed = |flags: &[&'static str]| {
+        let kept = KUBEADM.iter().copied().filter(|flag| {
+            !flag.starts_with("--service-account-key-file")
+                && !flag.starts_with("--service-account-signing-key-file")
+        });
+        Cli::try_parse_from(kept.chain(flags.iter().copied()))
+    };
+    let socket = "--service-account-signing-endpoint=@signer";
+    let config = parsed(&[socket]).unwrap().args.config().unwrap();
+    assert!(matches!(config.token_keys, TokenKeys::External(path) if path == *"@signer"));
+    for other in ["--service-account-signing-key-file=/k", "--service-account-key-file=/k"] {
+        assert_eq!(
+            parsed(&[socket, other]).unwrap().args.config().unwrap_err().to_string(),
+            "can't set `--service-account-signing-key-file` and/or `--service-account-key-file` with \
+             `--service-account-signing-endpoint` (They are mutually exclusive)"
+        );
+    }
+    let error = parsed(&[]).err().unwrap().to_string();
+    assert!(error.contains("--service-account-signing-key-file"), "{error}");
+}
+
+#[test]
 fn configures_authentication_and_authorization() {
     let config = |flags: &[&str]| parse(flags).unwrap().config();
     let oidc = ["--oidc-issuer-url=https://a", "--oidc-client-id=k8s"];
