@@ -80,6 +80,7 @@ use crate::{
         startup,
     },
     registry::builtin,
+    request::Encodings,
     response::gzip_list::{self, Blocks},
     security::{Security, Signing},
     server::{
@@ -198,6 +199,7 @@ pub async fn start_with(
     objects.attach(&cache);
     let (listener, tls) = listen(&mut config, &security).await?;
     let kubelets = Kubelets::new(&config).map_err(StartError::KubeletClient)?;
+    let encodings = Encodings::of(&config.features);
     let server = Arc::new_cyclic(|server| {
         let pool = Arc::new(Pool::new(&config, cache.clone(), own_client(server.clone())));
         let state = State {
@@ -234,6 +236,7 @@ pub async fn start_with(
             compute,
             openapi: Arc::default(),
             aggregation,
+            encodings,
         }
     });
     let api = ApiServer { server: server.clone() };

@@ -15,6 +15,7 @@ mod audit;
 mod audit_webhook;
 mod authorizers;
 mod bodies;
+mod cbor;
 mod conversion;
 mod custom;
 mod cves;
