@@ -13,6 +13,7 @@ mod admission;
 pub mod authentication;
 pub mod authorization;
 mod decode;
+pub mod egress;
 mod error;
 mod features;
 #[cfg(test)]
@@ -33,6 +34,7 @@ pub use api_meta::GoDuration;
 pub use authentication::AuthenticationConfiguration;
 pub use authorization::AuthorizationConfiguration;
 pub use decode::{Decoded, Strictness, decode, gvk, versioned, without_nulls};
+pub use egress::EgressSelectorConfiguration;
 pub use error::Error;
 pub use features::{Feature, FeatureGateError, FeatureGateFlags, FeatureGates, Stage};
 pub use go_flag::GoFlag;

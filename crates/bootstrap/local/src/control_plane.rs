@@ -211,6 +211,7 @@ fn api_config(cluster: &Cluster) -> Result<Config, Error> {
         extend_token_expiration: true,
         jwks_uri: None,
         max_token_expiration: None,
+        egress: apiserver::Egress::default(),
         serving: apiserver::ServingOptions::default(),
         features: FeatureGates::default(),
         runtime_config: apiserver::flags::RuntimeConfig::default(),

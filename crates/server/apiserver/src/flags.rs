@@ -24,7 +24,7 @@ use self::{
     serving::{ServingFlagError, ServingFlags},
     tokens::{TokenFlagError, TokenFlags},
 };
-use crate::config::{Config, FrontProxy, ProxyClient, TokenKeys};
+use crate::config::{Config, Egress, EgressError, FrontProxy, ProxyClient, TokenKeys};
 pub use crate::config::{RuntimeConfig, RuntimeConfigError};
 
 /// Runs kube-apiserver: serves the Kubernetes API.
@@ -99,6 +99,9 @@ pub struct Args {
     /// Only the order InternalIP,ExternalIP,Hostname
     #[arg(long, value_delimiter = ',')]
     pub kubelet_preferred_address_types: Vec<String>,
+    /// The proxies through which the server reaches networks: an EgressSelectorConfiguration
+    #[arg(long)]
+    pub egress_selector_config_file: Option<PathBuf>,
     /// Flags of authenticating proxies and aggregated API servers
     #[command(flatten)]
     pub front_proxy: RequestHeader,
@@ -278,6 +281,8 @@ pub enum FlagError {
     #[error(transparent)]
     Audit(#[from] AuditFlagError),
     #[error(transparent)]
+    Egress(#[from] EgressError),
+    #[error(transparent)]
     Features(#[from] FeatureGateError),
     #[error(transparent)]
     Serving(#[from] ServingFlagError),
@@ -330,6 +335,7 @@ impl Args {
             extend_token_expiration: self.tokens.service_account_extend_token_expiration,
             jwks_uri: self.tokens.jwks_uri()?,
             max_token_expiration: self.tokens.max_expiration()?,
+            egress: self.egress()?,
             serving: self.serving.options()?,
             features: self.features.gates()?,
             runtime_config: RuntimeConfig::parse(&self.runtime_config)?,
@@ -350,6 +356,12 @@ impl Args {
             admission_file: self.admission_control_config_file.clone(),
             seats: self.seats()?,
         })
+    }
+
+    fn egress(&self) -> Result<Egress, EgressError> {
+        let given = self.egress_selector_config_file.as_ref();
+        let given = given.filter(|path| !path.as_os_str().is_empty());
+        given.map_or_else(|| Ok(Egress::default()), |path| Egress::load(path))
     }
 
     fn token_keys(&self) -> Result<TokenKeys, FlagError> {
@@ -474,7 +486,6 @@ const ONE_STORE: &str = "all objects are in one store";
 const REFUSED: &[Flag] = &[
     ("admission-control", true, "use --enable-admission-plugins and --disable-admission-plugins"),
     ("disable-http2-serving", false, "clients choose between HTTP/1.1 and HTTP/2"),
-    ("egress-selector-config-file", true, "connections leave directly"),
     ("etcd-servers-overrides", true, ONE_STORE),
     ("kubernetes-service-node-port", true, "the Service kubernetes has a cluster address only"),
     ("tracing-config-file", true, "requests are not traced"),

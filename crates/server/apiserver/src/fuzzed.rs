@@ -89,7 +89,7 @@ fn definitions_of_custom_kinds() {
         {
             let objects = std::sync::Arc::new(crate::watch_cache::Snapshot::default());
             let backends =
-                crate::outbound::backends::Backends::new(objects, None);
+                crate::outbound::backends::Backends::new(objects, None, crate::Egress::default());
             let definition = crate::registry::custom::definition(&tree, &backends);
             let _ = crate::reconcilers::custom_names::accept(&tree, &[]);
             let _ = definition.stored();

@@ -50,9 +50,9 @@ pub use api_config::FeatureGates;
 pub use auditing::AuditError;
 pub use config::{
     AuditLogOptions, AuditOptions, AuditWebhookOptions, AuthenticationOptions,
-    AuthorizationOptions, Batch as AuditBatch, Config, FrontProxy, Mode as AuditMode, OidcOptions,
-    ProxyClient, ServingOptions, Throttle as AuditThrottle, TokenKeys, TokenWebhookOptions,
-    WebhookMode as AuditWebhookMode,
+    AuthorizationOptions, Batch as AuditBatch, Config, Egress, EgressError, FrontProxy,
+    Mode as AuditMode, OidcOptions, ProxyClient, ServingOptions, Throttle as AuditThrottle,
+    TokenKeys, TokenWebhookOptions, WebhookMode as AuditWebhookMode,
 };
 pub use diagnostics::KUBERNETES_VERSION;
 pub use handlers::plugins::AdmissionError;
@@ -64,6 +64,7 @@ use crate::{
     aggregation::Aggregation,
     alloc::{Allocators, Hints, Pool},
     auditing::Auditor,
+    config::Network,
     handlers::{
         plugins::Plugins, policies::Policies, state::State, steps::Steps, webhooks::Webhooks,
     },
@@ -156,14 +157,15 @@ pub async fn start_with(
     let image_policy = plugins.image_policy(&chain)?;
     let webhook_users = plugins.webhook_users(&chain)?;
     let metrics = diagnostics::component_metrics(&config.features);
-    let auditor = Auditor::new(&config.audit, &metrics, tasks)?;
+    let proxy = config.egress.proxy(Network::ControlPlane);
+    let auditor = Auditor::new(&config.audit, proxy, &metrics, tasks)?;
     let mut observers = Vec::new();
     let objects: Arc<Snapshot> = Arc::default();
     let identity = config
         .proxy_client
         .clone()
         .map(|client| Identity { certificate: client.certificate, key: client.key });
-    let backends = Backends::new(objects.clone(), identity);
+    let backends = Backends::new(objects.clone(), identity, config.egress.clone());
     let signing = Signing::start(&config, tasks).await?;
     let security = Security::new(
         &config,

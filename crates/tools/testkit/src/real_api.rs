@@ -133,6 +133,7 @@ pub fn config(bind: SocketAddr, directory: &Path) -> apiserver::Config {
         extend_token_expiration: true,
         jwks_uri: None,
         max_token_expiration: None,
+        egress: apiserver::Egress::default(),
         serving: apiserver::ServingOptions::default(),
         features: apiserver::FeatureGates::default(),
         runtime_config: apiserver::flags::RuntimeConfig::default(),

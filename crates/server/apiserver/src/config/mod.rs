@@ -3,6 +3,7 @@
 
 mod access;
 mod audit;
+pub(crate) mod egress;
 mod runtime;
 mod serving;
 
@@ -24,6 +25,8 @@ pub use self::access::{
 pub use self::audit::{
     AuditLogOptions, AuditOptions, AuditWebhookOptions, Batch, Mode, Throttle, WebhookMode,
 };
+pub(crate) use self::egress::Network;
+pub use self::egress::{Egress, EgressError};
 pub use self::runtime::{RuntimeConfig, RuntimeConfigError};
 pub use self::serving::ServingOptions;
 
@@ -67,6 +70,8 @@ pub struct Config {
     pub jwks_uri: Option<String>,
     /// The longest validity of a service account token; `None` for no limit.
     pub max_token_expiration: Option<Duration>,
+    /// The proxies through which the server reaches networks.
+    pub egress: Egress,
     /// The settings of the listener.
     pub serving: ServingOptions,
     /// The feature gates.

@@ -112,8 +112,13 @@ fn refuses_unsupported_security_flags() {
         Cli::try_parse_from(flags).unwrap().args.config().unwrap_err().to_string()
     };
     assert_eq!(
-        refusal("--egress-selector-config-file=/etc/egress"),
-        "--egress-selector-config-file is not supported: connections leave directly; start without it"
+        refusal("--tls-curve-preferences=X25519"),
+        "--tls-curve-preferences is not supported: curves are X25519, P-256 and P-384; start without it"
+    );
+    let unreadable = refusal("--egress-selector-config-file=/none");
+    assert!(
+        unreadable.starts_with("failed to read egress selector config: /none: "),
+        "{unreadable}"
     );
     for flag in ["--etcd-prefix=/other", "--kubelet-preferred-address-types=Hostname"] {
         let name = flag.split('=').next().unwrap();

@@ -128,6 +128,7 @@ fn config(at: &Path) -> Config {
         extend_token_expiration: true,
         jwks_uri: None,
         max_token_expiration: None,
+        egress: apiserver::Egress::default(),
         serving: apiserver::ServingOptions::default(),
         features: apiserver::FeatureGates::default(),
         runtime_config: apiserver::flags::RuntimeConfig::default(),

@@ -20,6 +20,7 @@ mod conversion;
 mod custom;
 mod cves;
 mod deletion;
+mod egress;
 mod encryption;
 mod figures;
 mod harness;
