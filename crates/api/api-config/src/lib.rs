@@ -27,6 +27,7 @@ mod leader_election;
 pub mod proxy;
 pub mod scheduler;
 mod shared;
+mod tls;
 pub mod yaml;
 
 pub use admission::admission_plugins;
@@ -44,3 +45,4 @@ pub use leader_election::LeaderElectionFlags;
 pub use proxy::KubeProxyConfiguration;
 pub use scheduler::KubeSchedulerConfiguration;
 pub use shared::{ClientConnection, Logging, Taint};
+pub use tls::TlsFlags;

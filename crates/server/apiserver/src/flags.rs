@@ -13,7 +13,7 @@ use std::{
 };
 
 use api_config::{
-    FeatureGateError, FeatureGateFlags, GoDuration, GoFlag as _,
+    FeatureGateError, FeatureGateFlags, GoDuration, GoFlag as _, TlsFlags,
     known::{self, Flag, KnownFlags},
 };
 use api_meta::Cidr;
@@ -132,12 +132,9 @@ pub struct Args {
     /// Static tokens, read at the start: lines of token,user,uid and, in quotes, groups
     #[arg(long)]
     pub token_auth_file: Option<PathBuf>,
-    /// The serving certificate
-    #[arg(long, requires = "tls_private_key_file")]
-    pub tls_cert_file: Option<PathBuf>,
-    /// The key of the serving certificate
-    #[arg(long, requires = "tls_cert_file")]
-    pub tls_private_key_file: Option<PathBuf>,
+    /// Flags of the serving certificate and of TLS
+    #[command(flatten)]
+    pub tls: TlsFlags,
     /// Flags of the listener
     #[command(flatten)]
     pub serving: ServingFlags,
@@ -326,9 +323,9 @@ impl Args {
             request_timeout: self.request_timeout.to_std(),
             processor_time: Config::PROCESSOR_TIME,
             compaction_interval: self.compaction_interval(),
-            tls_certificate: file(&self.tls_cert_file, "apiserver.crt"),
-            tls_key: file(&self.tls_private_key_file, "apiserver.key"),
-            self_signed: self.tls_cert_file.is_none(),
+            tls_certificate: file(&self.tls.tls_cert_file, "apiserver.crt"),
+            tls_key: file(&self.tls.tls_private_key_file, "apiserver.key"),
+            self_signed: self.tls.tls_cert_file.is_none(),
             client_ca: self.client_ca_file.clone(),
             token_keys: self.token_keys()?,
             service_account_issuers: self.service_account_issuer.clone(),
@@ -336,7 +333,7 @@ impl Args {
             jwks_uri: self.tokens.jwks_uri()?,
             max_token_expiration: self.tokens.max_expiration()?,
             egress: self.egress()?,
-            serving: self.serving.options()?,
+            serving: self.serving.options(&self.tls)?,
             features: self.features.gates()?,
             runtime_config: RuntimeConfig::parse(&self.runtime_config)?,
             api_audiences: self.api_audiences.clone(),
