@@ -271,7 +271,7 @@ mod tests {
         for (selections, message) in [
             (
                 selection("cluster", "proxyProtocol: SOCKS5"),
-                "service.connection.protocol: Unsupported value: \"SOCKS5\": supported values: \"Direct\", \"GRPC\", \"HTTPConnect\"",
+                "service.connection.protocol: Unsupported value: \"SOCKS5\": supported values: \"Direct\", \"HTTPConnect\", \"GRPC\"",
             ),
             (
                 selection("cluster", "proxyProtocol: Direct, transport: {}"),
