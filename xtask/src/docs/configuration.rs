@@ -68,18 +68,20 @@ const SOURCES: &[Source] = &[
     Source {
         heading: "API server",
         reader: "`windlass kube-apiserver` reads these files with `--authentication-config`, \
-                 `--authorization-config`,\n`--admission-control-config-file` and \
-                 `--encryption-provider-config`.",
+                 `--authorization-config`,\n`--admission-control-config-file`, \
+                 `--egress-selector-config-file` and `--encryption-provider-config`.",
         kinds: &[
             ("AuthenticationConfiguration", API_SERVER),
             ("AuthorizationConfiguration", API_SERVER),
             ("AdmissionConfiguration", API_SERVER),
+            ("EgressSelectorConfiguration", "apiserver.k8s.io/v1beta1"),
             ("EncryptionConfiguration", API_SERVER),
         ],
         files: &[
             "authentication.rs",
             "authorization.rs",
             "admission.rs",
+            "egress.rs",
             "../../../server/encryption/src/config.rs",
         ],
     },

@@ -20,6 +20,9 @@ const GATES: &str = "crates/api/api-config/src/features.rs";
 /// The flags of components that elect a leader.
 const LEASE: &str = "crates/api/api-config/src/leader_election.rs";
 
+/// The TLS flags of components that serve.
+const TLS: &str = "crates/api/api-config/src/tls.rs";
+
 /// The files that declare the flags of each component.
 const COMPONENTS: &[(&str, &[&str])] = &[
     (
@@ -30,6 +33,7 @@ const COMPONENTS: &[(&str, &[&str])] = &[
             "crates/server/apiserver/src/flags/audit.rs",
             "crates/server/apiserver/src/flags/serving.rs",
             "crates/server/apiserver/src/flags/tokens.rs",
+            TLS,
             GATES,
         ],
     ),
@@ -40,6 +44,7 @@ const COMPONENTS: &[(&str, &[&str])] = &[
             "crates/control/controllers/src/flags/signers.rs",
             "crates/tools/windlass/src/serving_flags.rs",
             LEASE,
+            TLS,
             GATES,
         ],
     ),
@@ -50,6 +55,7 @@ const COMPONENTS: &[(&str, &[&str])] = &[
             "crates/tools/windlass/src/components.rs",
             "crates/tools/windlass/src/serving_flags.rs",
             LEASE,
+            TLS,
             GATES,
         ],
     ),

@@ -54,6 +54,18 @@ fn limits_size_of_parsed_yaml() {
 }
 
 #[test]
+fn encodes_decoded_cbor() {
+    let object = crate::cbor::to_cbor(&pod());
+    let event = crate::cbor::watch_event("ADDED", &json!({"a": [1.5, -7, null, true]}));
+    let forms = b"\xbf\x61a\x9f\xd6\x43abc\xc1\x1a\x51\x4b\x67\xb0\x7f\x61a\xff\xff\xff";
+    fuzz::fuzz(HERE, "cbor", &[&object, &event, forms], |input| {
+        let Ok(tree) = crate::cbor::from_cbor(input) else { return };
+        let again = crate::cbor::from_cbor(&crate::cbor::to_cbor(&tree));
+        assert_eq!(again.unwrap_or_else(|error| panic!("{error}")), tree);
+    });
+}
+
+#[test]
 fn encodes_decoded_protobuf() {
     let schema = Schema::builtin();
     let pod = crate::protobuf::to_protobuf(schema, "v1", "Pod", &pod()).unwrap();

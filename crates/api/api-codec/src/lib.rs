@@ -1,11 +1,12 @@
-//! Encodes and decodes API objects: stored and sent JSON, YAML, protobuf and OpenAPI in protobuf.
+//! Encodes and decodes API objects: stored and sent JSON, YAML, CBOR, protobuf and OpenAPI in protobuf.
 //!
 //! Read [`splice`] for stored JSON, and [`protobuf`] for the wire format. Validation and defaults belong to `api-rules`
 //! and `api-schema`.
 //!
-//! Invariants: the schema table drives all codecs, and no kind has code of its own. Input is untrusted, so every
-//! decoder limits its depth and memory, and returns an error instead of panicking.
+//! Invariants: the schema table drives all codecs that need types, and no kind has code of its own. Input is untrusted,
+//! so every decoder limits its depth and memory, and returns an error instead of panicking.
 
+pub mod cbor;
 #[cfg(test)]
 mod fuzzed;
 mod json;

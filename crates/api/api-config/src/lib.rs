@@ -13,6 +13,7 @@ mod admission;
 pub mod authentication;
 pub mod authorization;
 mod decode;
+pub mod egress;
 mod error;
 mod features;
 #[cfg(test)]
@@ -26,6 +27,7 @@ mod leader_election;
 pub mod proxy;
 pub mod scheduler;
 mod shared;
+mod tls;
 pub mod yaml;
 
 pub use admission::admission_plugins;
@@ -33,6 +35,7 @@ pub use api_meta::GoDuration;
 pub use authentication::AuthenticationConfiguration;
 pub use authorization::AuthorizationConfiguration;
 pub use decode::{Decoded, Strictness, decode, gvk, versioned, without_nulls};
+pub use egress::EgressSelectorConfiguration;
 pub use error::Error;
 pub use features::{Feature, FeatureGateError, FeatureGateFlags, FeatureGates, Stage};
 pub use go_flag::GoFlag;
@@ -42,3 +45,4 @@ pub use leader_election::LeaderElectionFlags;
 pub use proxy::KubeProxyConfiguration;
 pub use scheduler::KubeSchedulerConfiguration;
 pub use shared::{ClientConnection, Logging, Taint};
+pub use tls::TlsFlags;

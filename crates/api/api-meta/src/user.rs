@@ -43,6 +43,25 @@ impl UserInfo {
         Self { name: name.into(), groups, ..Self::default() }
     }
 
+    /// Creates the user that a client certificate asserts: its common name, UID and organizations. `credential_id`
+    /// identifies the certificate in audit logs. `system:authenticated` is not added to the groups.
+    pub fn of_certificate(
+        name: String,
+        uid: String,
+        groups: Vec<String>,
+        credential_id: String,
+    ) -> Self {
+        let extra = [(CREDENTIAL_ID.to_owned(), vec![credential_id])].into();
+        Self { name, uid, groups, extra }
+    }
+
+    /// Adds the group of all authenticated users.
+    #[must_use]
+    pub fn authenticated(mut self) -> Self {
+        self.groups.push(GROUP_AUTHENTICATED.to_owned());
+        self
+    }
+
     /// Returns the user of requests without credentials.
     pub fn anonymous() -> Self {
         Self::new(ANONYMOUS, &[GROUP_UNAUTHENTICATED])

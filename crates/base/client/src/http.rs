@@ -17,8 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 use self::connection::spawn_driver;
 pub use self::connection::{Stream, connect, encrypt, exchange};
 use self::pool::{Http1Connection, IdleConnections};
-pub(crate) use self::proxy::Proxy;
-pub use self::proxy::ProxyUrlError;
+pub use self::proxy::{Dialer, Proxy, ProxyUrlError};
 use crate::{
     credentials::{Credentials, TokenSource},
     error::Error,
@@ -196,9 +195,9 @@ impl HttpTransport {
         Self { credentials, ..self }
     }
 
-    /// Sets the proxy between the client and the server.
-    pub(crate) fn by_proxy(self, proxy: Proxy) -> Self {
-        Self { proxy: Some(proxy), ..self }
+    /// Sets the proxy between the client and the server, unless a kubeconfig has set one.
+    pub fn by_proxy(self, proxy: Option<Proxy>) -> Self {
+        Self { proxy: self.proxy.or(proxy), ..self }
     }
 
     /// Sets the name that the server's certificate must contain, instead of the address's host.
@@ -227,7 +226,7 @@ impl HttpTransport {
     async fn connect(&self, tls: &Arc<rustls::ClientConfig>) -> Result<Box<dyn Stream>, Error> {
         let connect = async {
             let stream = match (&self.proxy, self.address) {
-                (Some(proxy), _) => proxy.connect(&self.authority, tls).await?,
+                (Some(proxy), _) => proxy.connect(&self.authority, Some(tls)).await?,
                 (None, Some(address)) => connection::connect(address).await?,
                 (None, None) => connection::connect(&self.authority).await?,
             };

@@ -136,7 +136,7 @@ fn transport(
             url: url.to_owned(),
             source,
         })?;
-        transport = transport.by_proxy(proxy);
+        transport = transport.by_proxy(Some(proxy));
     }
     Ok(match current.cluster.tls_server_name.as_str() {
         "" => transport,

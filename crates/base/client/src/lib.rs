@@ -21,7 +21,9 @@ mod request;
 mod resource;
 mod tls;
 
-pub use self::http::{HttpTransport, ProxyUrlError, Stream, connect, encrypt, exchange};
+pub use self::http::{
+    Dialer, HttpTransport, Proxy, ProxyUrlError, Stream, connect, encrypt, exchange,
+};
 pub use error::{Error, NotFoundExt, Status, StatusCause, StatusDetails};
 pub use informer::{Change, Index, Informer, ObjectId};
 pub use kubeconfig::KubeconfigError;

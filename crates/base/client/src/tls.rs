@@ -1,4 +1,5 @@
 use std::{
+    fmt,
     path::PathBuf,
     sync::{Arc, LazyLock},
 };
@@ -21,6 +22,12 @@ pub struct ClientTls(Source);
 enum Source {
     Fixed(Arc<Configs>),
     Files(Arc<rt::FromFiles<Configs>>),
+}
+
+impl fmt::Debug for ClientTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ClientTls")
+    }
 }
 
 /// The ALPN protocol name of HTTP/2.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use api_meta::UserInfo;
-use apiserver::{ApiServer, Config, FeatureGates, FrontProxy, ProxyClient};
+use apiserver::{ApiServer, Config, FeatureGates, FrontProxy, ProxyClient, TokenKeys};
 use bootstrap_core::constants;
 use client::Client;
 use diagnostics::component_metrics;
@@ -33,10 +33,15 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     step.done();
     let mut step = recorder.begin("start the API server");
     let config = api_config(&cluster)?;
-    let keys = [&config.tls_certificate, &config.tls_key, &config.service_account_signing_key];
+    let keys = [&config.tls_certificate, &config.tls_key];
+    let token_keys: Vec<_> = match &config.token_keys {
+        TokenKeys::Files { signing, verifying } => {
+            std::iter::once(signing).chain(verifying).collect()
+        }
+        TokenKeys::External(_) => Vec::new(),
+    };
     let client_certificate = config.kubelet_client.iter().map(|(certificate, _)| certificate);
-    let certificates =
-        config.client_ca.iter().chain(client_certificate).chain(&config.service_account_keys);
+    let certificates = config.client_ca.iter().chain(client_certificate).chain(token_keys);
     keys.into_iter().chain(certificates).for_each(|file| {
         step.read(file);
     });
@@ -195,8 +200,7 @@ fn api_config(cluster: &Cluster) -> Result<Config, Error> {
         tls_key: file("apiserver.key"),
         self_signed: false,
         client_ca: Some(file("ca.crt")),
-        service_account_keys: vec![file("sa.pub")],
-        service_account_signing_key: file("sa.key"),
+        token_keys: TokenKeys::Files { signing: file("sa.key"), verifying: vec![file("sa.pub")] },
         service_account_issuers: vec![format!(
             "https://kubernetes.default.svc.{}",
             settings.dns_domain
@@ -207,6 +211,7 @@ fn api_config(cluster: &Cluster) -> Result<Config, Error> {
         extend_token_expiration: true,
         jwks_uri: None,
         max_token_expiration: None,
+        egress: apiserver::Egress::default(),
         serving: apiserver::ServingOptions::default(),
         features: FeatureGates::default(),
         runtime_config: apiserver::flags::RuntimeConfig::default(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api_meta::{
     UserInfo,
-    user::{ANONYMOUS, CREDENTIAL_ID, GROUP_AUTHENTICATED, GROUP_MASTERS, GROUP_UNAUTHENTICATED},
+    user::{ANONYMOUS, GROUP_MASTERS, GROUP_UNAUTHENTICATED},
 };
 use client::{Client, Resource};
 use http::{header, request::Parts};
@@ -28,7 +28,10 @@ impl Access {
         let chain = connection.map_or(&[][..], |c| &c.client_certificates);
         if let (Some(ca), false) = (&self.client_ca, chain.is_empty()) {
             return match ca.verify(chain, rt::now()) {
-                Ok(verified) => verified.map(|verified| user_of(verified.identity)),
+                Ok(verified) => verified.map(|verified| {
+                    let pki::Identity { name, groups, uid, credential_id } = verified.identity;
+                    UserInfo::of_certificate(name, uid, groups, credential_id).authenticated()
+                }),
                 Err(error) => {
                     tracing::debug!(%error, "rejected a client certificate");
                     None
@@ -63,13 +66,6 @@ impl Access {
         let status = review_of(client, &Resource::SUBJECT_ACCESS_REVIEWS, &review).await;
         status.is_some_and(|status| status["allowed"] == true)
     }
-}
-
-fn user_of(identity: pki::Identity) -> UserInfo {
-    let mut groups = identity.groups;
-    groups.push(GROUP_AUTHENTICATED.to_owned());
-    let extra = [(CREDENTIAL_ID.to_owned(), vec![identity.credential_id])].into();
-    UserInfo { name: identity.name, uid: identity.uid, groups, extra }
 }
 
 /// Creates a review and returns its status.

@@ -1,15 +1,12 @@
 //! Authenticates clients by certificate or bearer token and authorizes their requests, both with the API server's help.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use api_meta::{
-    UserInfo,
-    user::{ANONYMOUS, CREDENTIAL_ID, GROUP_AUTHENTICATED},
-};
+use api_meta::{UserInfo, user::ANONYMOUS};
 use client::{Client, Resource};
 use http::{Method, StatusCode, header, request::Parts};
 use serde_json::{Value, json};
@@ -174,10 +171,8 @@ impl Auth {
             unauthorized()
         })?;
         Ok(verified.map(|pki::VerifiedClient { identity, .. }| {
-            let mut groups = identity.groups;
-            groups.push(GROUP_AUTHENTICATED.to_owned());
-            let extra = BTreeMap::from([(CREDENTIAL_ID.to_owned(), vec![identity.credential_id])]);
-            UserInfo { name: identity.name, uid: identity.uid, groups, extra }
+            let pki::Identity { name, groups, uid, credential_id } = identity;
+            UserInfo::of_certificate(name, uid, groups, credential_id).authenticated()
         }))
     }
 

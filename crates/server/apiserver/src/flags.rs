@@ -13,7 +13,7 @@ use std::{
 };
 
 use api_config::{
-    FeatureGateError, FeatureGateFlags, GoDuration, GoFlag as _,
+    FeatureGateError, FeatureGateFlags, GoDuration, GoFlag as _, TlsFlags,
     known::{self, Flag, KnownFlags},
 };
 use api_meta::Cidr;
@@ -24,7 +24,7 @@ use self::{
     serving::{ServingFlagError, ServingFlags},
     tokens::{TokenFlagError, TokenFlags},
 };
-use crate::config::{Config, FrontProxy, ProxyClient};
+use crate::config::{Config, Egress, EgressError, FrontProxy, ProxyClient, TokenKeys};
 pub use crate::config::{RuntimeConfig, RuntimeConfigError};
 
 /// Runs kube-apiserver: serves the Kubernetes API.
@@ -99,6 +99,9 @@ pub struct Args {
     /// Only the order InternalIP,ExternalIP,Hostname
     #[arg(long, value_delimiter = ',')]
     pub kubelet_preferred_address_types: Vec<String>,
+    /// The proxies through which the server reaches networks: an EgressSelectorConfiguration
+    #[arg(long)]
+    pub egress_selector_config_file: Option<PathBuf>,
     /// Flags of authenticating proxies and aggregated API servers
     #[command(flatten)]
     pub front_proxy: RequestHeader,
@@ -115,8 +118,11 @@ pub struct Args {
     #[arg(long)]
     pub service_account_key_file: Vec<PathBuf>,
     /// The key that signs service account tokens
+    #[arg(long, required_unless_present = "service_account_signing_endpoint")]
+    pub service_account_signing_key_file: Option<PathBuf>,
+    /// The socket of an external signer of service account tokens, instead of key files
     #[arg(long)]
-    pub service_account_signing_key_file: PathBuf,
+    pub service_account_signing_endpoint: Option<PathBuf>,
     /// The ranges of cluster IPs, the primary range first
     #[arg(long, value_delimiter = ',')]
     pub service_cluster_ip_range: Vec<Cidr>,
@@ -126,12 +132,9 @@ pub struct Args {
     /// Static tokens, read at the start: lines of token,user,uid and, in quotes, groups
     #[arg(long)]
     pub token_auth_file: Option<PathBuf>,
-    /// The serving certificate
-    #[arg(long, requires = "tls_private_key_file")]
-    pub tls_cert_file: Option<PathBuf>,
-    /// The key of the serving certificate
-    #[arg(long, requires = "tls_cert_file")]
-    pub tls_private_key_file: Option<PathBuf>,
+    /// Flags of the serving certificate and of TLS
+    #[command(flatten)]
+    pub tls: TlsFlags,
     /// Flags of the listener
     #[command(flatten)]
     pub serving: ServingFlags,
@@ -275,6 +278,8 @@ pub enum FlagError {
     #[error(transparent)]
     Audit(#[from] AuditFlagError),
     #[error(transparent)]
+    Egress(#[from] EgressError),
+    #[error(transparent)]
     Features(#[from] FeatureGateError),
     #[error(transparent)]
     Serving(#[from] ServingFlagError),
@@ -318,20 +323,17 @@ impl Args {
             request_timeout: self.request_timeout.to_std(),
             processor_time: Config::PROCESSOR_TIME,
             compaction_interval: self.compaction_interval(),
-            tls_certificate: file(&self.tls_cert_file, "apiserver.crt"),
-            tls_key: file(&self.tls_private_key_file, "apiserver.key"),
-            self_signed: self.tls_cert_file.is_none(),
+            tls_certificate: file(&self.tls.tls_cert_file, "apiserver.crt"),
+            tls_key: file(&self.tls.tls_private_key_file, "apiserver.key"),
+            self_signed: self.tls.tls_cert_file.is_none(),
             client_ca: self.client_ca_file.clone(),
-            service_account_keys: match self.service_account_key_file.as_slice() {
-                [] => vec![self.service_account_signing_key_file.clone()],
-                keys => keys.to_vec(),
-            },
-            service_account_signing_key: self.service_account_signing_key_file.clone(),
+            token_keys: self.token_keys()?,
             service_account_issuers: self.service_account_issuer.clone(),
             extend_token_expiration: self.tokens.service_account_extend_token_expiration,
             jwks_uri: self.tokens.jwks_uri()?,
             max_token_expiration: self.tokens.max_expiration()?,
-            serving: self.serving.options()?,
+            egress: self.egress()?,
+            serving: self.serving.options(&self.tls)?,
             features: self.features.gates()?,
             runtime_config: RuntimeConfig::parse(&self.runtime_config)?,
             api_audiences: self.api_audiences.clone(),
@@ -351,6 +353,28 @@ impl Args {
             admission_file: self.admission_control_config_file.clone(),
             seats: self.seats()?,
         })
+    }
+
+    fn egress(&self) -> Result<Egress, EgressError> {
+        let given = self.egress_selector_config_file.as_ref();
+        let given = given.filter(|path| !path.as_os_str().is_empty());
+        given.map_or_else(|| Ok(Egress::default()), |path| Egress::load(path))
+    }
+
+    fn token_keys(&self) -> Result<TokenKeys, FlagError> {
+        let verifying = self.service_account_key_file.clone();
+        match (&self.service_account_signing_key_file, &self.service_account_signing_endpoint) {
+            (None, Some(socket)) if verifying.is_empty() => Ok(TokenKeys::External(socket.clone())),
+            (_, Some(_)) => Err(TokenFlagError::KeysAndEndpoint.into()),
+            (Some(signing), None) if verifying.is_empty() => {
+                Ok(TokenKeys::Files { signing: signing.clone(), verifying: vec![signing.clone()] })
+            }
+            (Some(signing), None) => Ok(TokenKeys::Files { signing: signing.clone(), verifying }),
+            (None, None) => Err(FlagError::Missing {
+                flag: "service-account-signing-key-file",
+                reason: "it signs the tokens of service accounts",
+            }),
+        }
     }
 
     fn check(&self) -> Result<(), FlagError> {
@@ -459,10 +483,8 @@ const ONE_STORE: &str = "all objects are in one store";
 const REFUSED: &[Flag] = &[
     ("admission-control", true, "use --enable-admission-plugins and --disable-admission-plugins"),
     ("disable-http2-serving", false, "clients choose between HTTP/1.1 and HTTP/2"),
-    ("egress-selector-config-file", true, "connections leave directly"),
     ("etcd-servers-overrides", true, ONE_STORE),
     ("kubernetes-service-node-port", true, "the Service kubernetes has a cluster address only"),
-    ("service-account-signing-endpoint", true, "tokens are signed with a key file"),
     ("tracing-config-file", true, "requests are not traced"),
     ("tls-curve-preferences", true, "curves are X25519, P-256 and P-384"),
 ];

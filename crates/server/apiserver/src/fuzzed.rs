@@ -33,14 +33,15 @@ fn urls() {
 
 #[test]
 fn accept_headers() {
-    let seed = b"application/json;as=Table;v=v1;g=meta.k8s.io;q=0.9, application/vnd.kubernetes.protobuf;q=NaN, */*;q=-1";
+    let seed = b"application/json;as=Table;v=v1;g=meta.k8s.io;q=0.9, application/vnd.kubernetes.protobuf;q=NaN, application/cbor, */*;q=-1";
     fuzz::fuzz(HERE, "accept", &[seed], |input| {
         let Ok(value) = HeaderValue::from_bytes(input) else { return };
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, value.clone());
         headers.insert(header::ACCEPT_ENCODING, value);
         let info = RequestInfo::new(&Method::GET, "/api", "");
-        let _ = ResponseFormat::negotiate(&headers, &info.query);
+        let served = crate::request::Encodings { cbor: true };
+        let _ = ResponseFormat::negotiate(&headers, &info.query, served);
         let _ = crate::response::compress::accepted(&headers);
     });
 }
@@ -89,7 +90,8 @@ fn definitions_of_custom_kinds() {
             .is_some_and(|v| v.iter().any(|v| v["served"] == true))
         {
             let objects = std::sync::Arc::new(crate::watch_cache::Snapshot::default());
-            let backends = crate::outbound::backends::Backends::new(objects, None);
+            let backends =
+                crate::outbound::backends::Backends::new(objects, None, crate::Egress::default());
             let definition = crate::registry::custom::definition(&tree, &backends);
             let _ = crate::reconcilers::custom_names::accept(&tree, &[]);
             let _ = definition.stored();

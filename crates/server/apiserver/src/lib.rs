@@ -50,12 +50,12 @@ pub use api_config::FeatureGates;
 pub use auditing::AuditError;
 pub use config::{
     AuditLogOptions, AuditOptions, AuditWebhookOptions, AuthenticationOptions,
-    AuthorizationOptions, Batch as AuditBatch, Config, FrontProxy, Mode as AuditMode, OidcOptions,
-    ProxyClient, ServingOptions, Throttle as AuditThrottle, TokenWebhookOptions,
-    WebhookMode as AuditWebhookMode,
+    AuthorizationOptions, Batch as AuditBatch, Config, Egress, EgressError, FrontProxy,
+    Mode as AuditMode, OidcOptions, ProxyClient, ServingOptions, Throttle as AuditThrottle,
+    TokenKeys, TokenWebhookOptions, WebhookMode as AuditWebhookMode,
 };
 pub use handlers::plugins::AdmissionError;
-pub use security::{SecurityError, check};
+pub use security::{ExternalSignerError, SecurityError, check};
 pub use storage::{KEYSPACE, UpstreamForm, encrypted::encrypted};
 pub use watch_cache::follower::WatchCacheError;
 
@@ -63,6 +63,7 @@ use crate::{
     aggregation::Aggregation,
     alloc::{Allocators, Hints, Pool},
     auditing::Auditor,
+    config::Network,
     handlers::{
         plugins::Plugins, policies::Policies, state::State, steps::Steps, webhooks::Webhooks,
     },
@@ -79,8 +80,9 @@ use crate::{
         startup,
     },
     registry::builtin,
+    request::Encodings,
     response::gzip_list::{self, Blocks},
-    security::Security,
+    security::{Security, Signing},
     server::{
         checks::Readiness,
         compute::Compute,
@@ -154,16 +156,25 @@ pub async fn start_with(
     let image_policy = plugins.image_policy(&chain)?;
     let webhook_users = plugins.webhook_users(&chain)?;
     let metrics = diagnostics::component_metrics(&config.features);
-    let auditor = Auditor::new(&config.audit, &metrics, tasks)?;
+    let proxy = config.egress.proxy(Network::ControlPlane);
+    let auditor = Auditor::new(&config.audit, proxy, &metrics, tasks)?;
     let mut observers = Vec::new();
     let objects: Arc<Snapshot> = Arc::default();
     let identity = config
         .proxy_client
         .clone()
         .map(|client| Identity { certificate: client.certificate, key: client.key });
-    let backends = Backends::new(objects.clone(), identity);
-    let security =
-        Security::new(&config, &mut observers, objects.clone(), &backends, &metrics, tasks)?;
+    let backends = Backends::new(objects.clone(), identity, config.egress.clone());
+    let signing = Signing::start(&config, tasks).await?;
+    let security = Security::new(
+        &config,
+        signing,
+        &mut observers,
+        objects.clone(),
+        &backends,
+        &metrics,
+        tasks,
+    )?;
     let hints = Hints::new(&config);
     observers.push(hints.observer());
     // As upstream: a request waits in its queue for at most a quarter of the request timeout.
@@ -189,6 +200,7 @@ pub async fn start_with(
     objects.attach(&cache);
     let (listener, tls) = listen(&mut config, &security).await?;
     let kubelets = Kubelets::new(&config).map_err(StartError::KubeletClient)?;
+    let encodings = Encodings::of(&config.features);
     let server = Arc::new_cyclic(|server| {
         let pool = Arc::new(Pool::new(&config, cache.clone(), own_client(server.clone())));
         let state = State {
@@ -225,6 +237,7 @@ pub async fn start_with(
             compute,
             openapi: Arc::default(),
             aggregation,
+            encodings,
         }
     });
     let api = ApiServer { server: server.clone() };

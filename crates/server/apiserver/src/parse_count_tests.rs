@@ -18,7 +18,7 @@ use crate::{
 
 fn webhooks() -> Webhooks {
     Webhooks::new(
-        Backends::new(Arc::new(Snapshot::default()), None),
+        Backends::new(Arc::new(Snapshot::default()), None, crate::Egress::default()),
         [None, None],
         &Metrics::default(),
     )

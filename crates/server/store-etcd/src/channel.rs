@@ -7,11 +7,13 @@ use std::{
     time::Duration,
 };
 
+use client::Proxy;
+use hyper_util::rt::TokioIo;
 use rt::Backoff;
 use store::{Error, Result};
 use tonic::{
     Response, Status,
-    transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
+    transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity, Uri},
 };
 
 use crate::{
@@ -49,7 +51,7 @@ impl Channels {
         let members: Vec<_> = options
             .endpoints
             .iter()
-            .map(|url| Ok((url.clone(), connect_lazily(url, tls.as_ref())?)))
+            .map(|url| Ok((url.clone(), connect_lazily(url, tls.as_ref(), options.proxy.clone())?)))
             .collect::<Result<_>>()?;
         if members.is_empty() {
             let detail = "no endpoints are configured; name at least one".to_owned();
@@ -119,7 +121,11 @@ impl Channels {
     }
 }
 
-fn connect_lazily(url: &str, tls: Option<&ClientTlsConfig>) -> Result<Channel> {
+fn connect_lazily(
+    url: &str,
+    tls: Option<&ClientTlsConfig>,
+    proxy: Option<Proxy>,
+) -> Result<Channel> {
     let bad = |detail: String| Error::Unavailable { operation: "connect to etcd", detail };
     let mut endpoint = Endpoint::from_shared(url.to_owned())
         .map_err(|error| bad(format!("the endpoint {url:?} is not a URL: {error}")))?
@@ -146,7 +152,19 @@ fn connect_lazily(url: &str, tls: Option<&ClientTlsConfig>) -> Result<Channel> {
             )));
         }
     }
-    Ok(endpoint.connect_lazy())
+    let Some(proxy) = proxy else { return Ok(endpoint.connect_lazy()) };
+    let dial = tower::service_fn(move |member: Uri| {
+        let proxy = proxy.clone();
+        async move {
+            let port = member.port_u16().unwrap_or(match member.scheme_str() {
+                Some("https") => 443,
+                _ => 80,
+            });
+            let target = format!("{}:{port}", member.host().unwrap_or_default());
+            proxy.open(&target).await.map(TokioIo::new)
+        }
+    });
+    Ok(endpoint.connect_with_connector_lazy(dial))
 }
 
 fn read_tls(files: &TlsFiles) -> Result<ClientTlsConfig> {

@@ -12,6 +12,8 @@ pub struct Options {
     pub endpoints: Vec<String>,
     /// The TLS files, required for `https://` endpoints.
     pub tls: Option<TlsFiles>,
+    /// The proxy to the members.
+    pub proxy: Option<client::Proxy>,
     /// The time for which members are tried before an operation fails.
     pub patience: Duration,
     /// The number of keys per page of a list, so that no page takes a member too long.
@@ -34,6 +36,6 @@ impl Options {
     /// pages of 5,000 keys.
     pub fn new(endpoints: Vec<String>, tls: Option<TlsFiles>) -> Self {
         let patience = Duration::from_secs(10);
-        Self { endpoints, tls, patience, page: 5000, clock: Arc::new(rt::SystemClock) }
+        Self { endpoints, tls, proxy: None, patience, page: 5000, clock: Arc::new(rt::SystemClock) }
     }
 }

@@ -75,7 +75,7 @@ pub(crate) async fn kube_apiserver(
     let serving = rt::Tasks::new(rt::Shutdown::new());
     let encryption = encryption(args, &serving).await?;
     config.encryption = Some(encryption.clone());
-    let store = open_store(&args.storage, encryption).await?;
+    let store = open_store(&args.storage, config.egress.etcd.clone(), encryption).await?;
     if let Some(schedule) = args.storage.schedule() {
         let saved = store.clone();
         serving.keep("snapshots", move || {
@@ -127,6 +127,7 @@ async fn encryption(
 /// server alone.
 async fn open_store(
     storage: &apiserver::flags::Storage,
+    proxy: Option<client::Proxy>,
     encryption: Arc<Encryption>,
 ) -> Result<Arc<dyn Store>, Failure> {
     if let Some(directory) = storage.store_dir.clone() {
@@ -139,6 +140,7 @@ async fn open_store(
     let identity = storage.etcd_certfile.clone().zip(storage.etcd_keyfile.clone());
     let tls = storage.etcd_cafile.clone().map(|ca| store_etcd::TlsFiles { ca, identity });
     let options = store_etcd::Options::new(storage.etcd_servers.clone(), tls);
+    let options = store_etcd::Options { proxy, ..options };
     // Without waiting, the server would exit while etcd has no quorum, and then be in the kubelet's backoff when etcd
     // is back.
     let etcd = store_etcd::Etcd::connect_patiently(options).await?;

@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
-use api_config::known::{self, Flag, KnownFlags};
+use api_config::{
+    TlsFlags,
+    known::{self, Flag, KnownFlags},
+};
 
 use crate::failure::Failure;
 
@@ -10,17 +13,8 @@ use crate::failure::Failure;
 #[derive(clap::Args, Clone, Debug)]
 #[group(skip)]
 pub(crate) struct Args {
-    /// The certificate for health and metrics [default: generated at every start]
-    #[arg(long, requires = "tls_private_key_file")]
-    tls_cert_file: Option<PathBuf>,
-    #[arg(long, requires = "tls_cert_file")]
-    tls_private_key_file: Option<PathBuf>,
-    /// The lowest TLS version: VersionTLS12 or VersionTLS13
-    #[arg(long, default_value = "")]
-    tls_min_version: String,
-    /// The cipher suites of TLS 1.2; those of TLS 1.3 are always on
-    #[arg(long, value_delimiter = ',')]
-    tls_cipher_suites: Vec<String>,
+    #[command(flatten)]
+    tls: TlsFlags,
     #[command(flatten)]
     refused: KnownFlags<RefusedFlags>,
     #[command(flatten)]
@@ -82,11 +76,11 @@ impl Args {
             return Err(format!("--{flag} is not supported: {reason}; start without it").into());
         }
         self.ignored.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
-        Ok(self.tls_cert_file.clone().zip(self.tls_private_key_file.clone()))
+        Ok(self.tls.tls_cert_file.clone().zip(self.tls.tls_private_key_file.clone()))
     }
 
     /// Returns the permitted TLS versions and cipher suites.
     pub(crate) fn policy(&self) -> Result<diagnostics::TlsPolicy, Failure> {
-        Ok(diagnostics::TlsPolicy::new(&self.tls_min_version, &self.tls_cipher_suites)?)
+        Ok(diagnostics::TlsPolicy::new(&self.tls.tls_min_version, &self.tls.tls_cipher_suites)?)
     }
 }

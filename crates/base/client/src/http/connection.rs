@@ -9,7 +9,7 @@ use hyper_util::rt::TokioIo;
 use rustls_pki_types::ServerName;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::{TcpStream, ToSocketAddrs},
+    net::{TcpStream, ToSocketAddrs, UnixStream},
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use tokio_util::task::AbortOnDropHandle;
@@ -28,6 +28,7 @@ pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {
 }
 
 impl Stream for TcpStream {}
+impl Stream for UnixStream {}
 impl Stream for Box<dyn Stream> {}
 
 impl<S: Stream> Stream for TlsStream<S> {

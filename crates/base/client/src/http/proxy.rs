@@ -1,32 +1,51 @@
-//! Proxies between the client and a server: HTTP CONNECT (RFC 9110 §9.3.6), with or without TLS, and SOCKS5 (RFC 1928).
+//! Proxies between the client and a server: HTTP CONNECT (RFC 9110 §9.3.6) over TCP, TLS or a Unix socket, and SOCKS5
+//! (RFC 1928).
 
-use std::{io, sync::Arc};
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
+use futures_util::future::BoxFuture;
 use http::{HeaderValue, Uri};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::UnixStream,
+};
 
 use super::connection::{self, Stream};
-use crate::credentials;
+use crate::{credentials, tls::ClientTls};
 
 /// The limit of a proxy's response to CONNECT, in bytes.
 const MAX_HEAD: usize = 16 * 1024;
 
-/// A parsed `proxy-url` of a kubeconfig.
+/// A proxy between the client and a server.
 #[derive(Clone, Debug)]
-pub(crate) struct Proxy {
+pub struct Proxy {
     kind: Kind,
     host: String,
-    /// `host:port`.
+    /// `host:port`, or the path of a socket.
     authority: String,
     /// The name and password for the proxy.
     login: Option<(String, String)>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 enum Kind {
     Http,
-    Https,
+    /// TLS with settings for the proxy; `None` for those of the server.
+    Https(Option<ClientTls>),
     Socks5,
+    Socket(PathBuf),
+    /// Another protocol.
+    Dialer(Arc<dyn Dialer>),
+}
+
+/// A way to open connections by a protocol that this crate does not have.
+pub trait Dialer: fmt::Debug + Send + Sync {
+    /// Connects to `target` (`host:port`). The caller limits the time.
+    fn dial<'a>(&'a self, target: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Stream>>>;
 }
 
 /// The error of a `proxy-url`.
@@ -42,12 +61,36 @@ pub enum ProxyUrlError {
 }
 
 impl Proxy {
+    /// Parses the URL of a proxy for HTTP CONNECT. `tls` are the settings for an `https` proxy.
+    pub fn http_connect(url: &str, tls: Option<ClientTls>) -> Result<Self, ProxyUrlError> {
+        let proxy = Self::parse(url)?;
+        match proxy.kind {
+            Kind::Https(_) => Ok(Self { kind: Kind::Https(tls), ..proxy }),
+            Kind::Http => Ok(proxy),
+            Kind::Socks5 | Kind::Socket(_) | Kind::Dialer(_) => {
+                Err(ProxyUrlError::Scheme("socks5".to_owned()))
+            }
+        }
+    }
+
+    /// Returns a proxy for HTTP CONNECT at a Unix socket.
+    pub fn unix(socket: &Path) -> Self {
+        let (host, authority) = (String::new(), socket.display().to_string());
+        Self { kind: Kind::Socket(socket.to_owned()), host, authority, login: None }
+    }
+
+    /// Returns a proxy of another protocol. `name` is for messages.
+    pub fn dialer(name: &str, dialer: Arc<dyn Dialer>) -> Self {
+        let (host, authority) = (String::new(), name.to_owned());
+        Self { kind: Kind::Dialer(dialer), host, authority, login: None }
+    }
+
     /// Parses the URL of a proxy.
     pub(crate) fn parse(url: &str) -> Result<Self, ProxyUrlError> {
         let uri: Uri = url.parse().map_err(ProxyUrlError::Syntax)?;
         let (kind, port) = match uri.scheme_str() {
             Some("http") => (Kind::Http, 80),
-            Some("https") => (Kind::Https, 443),
+            Some("https") => (Kind::Https(None), 443),
             Some("socks5" | "socks5h") => (Kind::Socks5, 1080),
             other => {
                 return Err(ProxyUrlError::Scheme(other.unwrap_or_default().to_owned()));
@@ -64,21 +107,36 @@ impl Proxy {
         Ok(Self { kind, host: name, authority, login })
     }
 
-    /// Connects to `target` (`host:port`) through the proxy. `tls` is used if the proxy itself needs TLS.
+    /// Connects to `target` (`host:port`) through a proxy that has TLS settings of its own or needs none.
+    pub async fn open(&self, target: &str) -> io::Result<Box<dyn Stream>> {
+        self.connect(target, None).await
+    }
+
+    /// Connects to `target` (`host:port`) through the proxy. `tls` is used if the proxy needs TLS and has no settings.
     pub(crate) async fn connect(
         &self,
         target: &str,
-        tls: &Arc<rustls::ClientConfig>,
+        tls: Option<&Arc<rustls::ClientConfig>>,
     ) -> io::Result<Box<dyn Stream>> {
         let reach = async {
-            let stream = connection::connect(&self.authority).await?;
-            match self.kind {
-                Kind::Http => self.tunnel(stream, target).await,
-                Kind::Https => {
+            let stream: Box<dyn Stream> = match &self.kind {
+                Kind::Dialer(dialer) => return dialer.dial(target).await,
+                Kind::Socket(path) => Box::new(UnixStream::connect(path).await?),
+                Kind::Http | Kind::Https(_) | Kind::Socks5 => {
+                    connection::connect(&self.authority).await?
+                }
+            };
+            match &self.kind {
+                Kind::Http | Kind::Socket(_) => self.tunnel(stream, target).await,
+                Kind::Https(own) => {
+                    let own = own.as_ref().map(|own| own.current().http1.clone());
+                    let tls = own.as_ref().or(tls);
+                    let tls = tls.ok_or_else(|| io::Error::other("it has no TLS settings"))?;
                     let stream = connection::encrypt(stream, &self.host, tls).await?;
                     self.tunnel(stream, target).await
                 }
                 Kind::Socks5 => self.socks(stream, target).await,
+                Kind::Dialer(_) => Ok(stream),
             }
         };
         let explain = |error: io::Error| {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use api_meta::{Attributes, Timestamp};
 use audit::{Level, Policy};
+use client::Proxy;
 use http::{HeaderMap, Request};
 use serve::{Body, Connection};
 use telemetry::metrics::Metrics;
@@ -33,6 +34,7 @@ impl Auditor {
     /// Returns `None` without a policy or without a destination.
     pub(crate) fn new(
         options: &AuditOptions,
+        proxy: Option<Proxy>,
         metrics: &Metrics,
         tasks: &rt::Tasks,
     ) -> Result<Option<Arc<Self>>, AuditError> {
@@ -41,7 +43,7 @@ impl Auditor {
         if options.log.is_none() && options.webhook.is_none() {
             return Ok(None);
         }
-        let sinks = Arc::new(Sinks::new(options, metrics, tasks)?);
+        let sinks = Arc::new(Sinks::new(options, proxy, metrics, tasks)?);
         Ok(Some(Arc::new(Self { policy, sinks })))
     }
 

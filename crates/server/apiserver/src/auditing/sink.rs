@@ -8,6 +8,7 @@ use std::{
 
 use api_meta::Timestamp;
 use audit::{Event, Level, Log, Stage};
+use client::Proxy;
 use telemetry::metrics::{IntCounter, IntCounterVec, Metrics};
 use tokio::sync::mpsc;
 
@@ -47,6 +48,7 @@ pub(super) struct Submission {
 impl Sinks {
     pub(super) fn new(
         options: &AuditOptions,
+        proxy: Option<Proxy>,
         metrics: &Metrics,
         tasks: &rt::Tasks,
     ) -> Result<Self, AuditError> {
@@ -54,7 +56,8 @@ impl Sinks {
         let lost = metrics.counters("apiserver_audit_error_total", help, &["plugin"]);
         let log = options.log.as_ref().map(|log| Sink::new(log, &lost, tasks)).transpose()?;
         let webhook = options.webhook.as_ref();
-        let webhook = webhook.map(|webhook| Webhook::new(webhook, &lost, tasks)).transpose()?;
+        let webhook =
+            webhook.map(|webhook| Webhook::new(webhook, proxy, &lost, tasks)).transpose()?;
         let events = metrics.counter("apiserver_audit_event_total", "Events of all requests.");
         let help = "Requests that were refused because their event could not be written.";
         let rejected = metrics.counter("apiserver_audit_requests_rejected_total", help);

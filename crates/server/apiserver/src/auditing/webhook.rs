@@ -14,6 +14,7 @@ use std::{
 use api_meta::TokenBucket;
 use audit::Event;
 use bytes::Bytes;
+use client::Proxy;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use telemetry::metrics::{IntCounter, IntCounterVec};
 use tokio::{
@@ -82,10 +83,11 @@ impl Delivery {
 impl Webhook {
     pub(super) fn new(
         options: &AuditWebhookOptions,
+        proxy: Option<Proxy>,
         lost: &IntCounterVec,
         tasks: &rt::Tasks,
     ) -> Result<Self, AuditError> {
-        let reviewer = Reviewer::new(&options.kubeconfig).map_err(|source| {
+        let reviewer = Reviewer::new(&options.kubeconfig, proxy).map_err(|source| {
             let (path, source) = (options.kubeconfig.display().to_string(), Box::new(source));
             AuditError::Webhook { path, source }
         })?;

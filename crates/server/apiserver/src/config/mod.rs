@@ -3,6 +3,7 @@
 
 mod access;
 mod audit;
+pub(crate) mod egress;
 mod runtime;
 mod serving;
 
@@ -24,6 +25,8 @@ pub use self::access::{
 pub use self::audit::{
     AuditLogOptions, AuditOptions, AuditWebhookOptions, Batch, Mode, Throttle, WebhookMode,
 };
+pub(crate) use self::egress::Network;
+pub use self::egress::{Egress, EgressError};
 pub use self::runtime::{RuntimeConfig, RuntimeConfigError};
 pub use self::serving::ServingOptions;
 
@@ -56,10 +59,8 @@ pub struct Config {
     pub self_signed: bool,
     /// The authorities that verify client certificates. Without it certificates authenticate no user.
     pub client_ca: Option<PathBuf>,
-    /// PEM files with public or private keys that verify service account tokens.
-    pub service_account_keys: Vec<PathBuf>,
-    /// The key that signs service account tokens.
-    pub service_account_signing_key: PathBuf,
+    /// The keys of service account tokens.
+    pub token_keys: TokenKeys,
     /// The issuers whose tokens are accepted. New tokens name the first one.
     pub service_account_issuers: Vec<String>,
     /// `true` if a Pod's token for the API server is valid for a year. Its use after the requested lifetime is
@@ -69,6 +70,8 @@ pub struct Config {
     pub jwks_uri: Option<String>,
     /// The longest validity of a service account token; `None` for no limit.
     pub max_token_expiration: Option<Duration>,
+    /// The proxies through which the server reaches networks.
+    pub egress: Egress,
     /// The settings of the listener.
     pub serving: ServingOptions,
     /// The feature gates.
@@ -111,6 +114,20 @@ pub struct Config {
     pub request_timeout: Duration,
     /// The maximum processor time of one request.
     pub processor_time: Duration,
+}
+
+/// The keys that sign and verify service account tokens.
+#[derive(Clone, Debug)]
+pub enum TokenKeys {
+    /// PEM files.
+    Files {
+        /// The key that signs tokens.
+        signing: PathBuf,
+        /// Public or private keys that verify tokens.
+        verifying: Vec<PathBuf>,
+    },
+    /// The socket of an external signer, which also has the keys that verify tokens.
+    External(PathBuf),
 }
 
 impl Config {

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use api_config::{GoDuration, GoFlag as _};
+use api_config::{GoDuration, GoFlag as _, TlsFlags};
 use api_meta::goregex;
 
 use crate::config::ServingOptions;
@@ -26,12 +26,6 @@ pub struct ServingFlags {
     /// Shortest time in seconds after which a watch without a timeout of its own ends
     #[arg(long, default_value_t = 1800, allow_hyphen_values = true)]
     pub min_request_timeout: i64,
-    /// Lowest TLS version: VersionTLS12 or VersionTLS13
-    #[arg(long, default_value = "")]
-    pub tls_min_version: String,
-    /// Cipher suites of TLS 1.2; those of TLS 1.3 are always on
-    #[arg(long, value_delimiter = ',')]
-    pub tls_cipher_suites: Vec<String>,
     /// A further certificate: CERT,KEY or CERT,KEY:NAME,*.NAME; may be given several times
     #[arg(long)]
     pub tls_sni_cert_key: Vec<String>,
@@ -79,7 +73,7 @@ pub enum NamedCertificateError {
 
 impl ServingFlags {
     /// Converts the flags to the settings of the listener.
-    pub(super) fn options(&self) -> Result<ServingOptions, ServingFlagError> {
+    pub(super) fn options(&self, tls: &TlsFlags) -> Result<ServingOptions, ServingFlagError> {
         if !(0.0..=0.02).contains(&self.goaway_chance) {
             return Err(ServingFlagError::GoawayChance);
         }
@@ -93,7 +87,7 @@ impl ServingFlags {
         let named = self.tls_sni_cert_key.iter().map(|text| named_certificate(text));
         let origins = self.cors_allowed_origins.iter().map(|pattern| origin(pattern));
         Ok(ServingOptions {
-            tls: serve::TlsPolicy::new(&self.tls_min_version, &self.tls_cipher_suites)?,
+            tls: serve::TlsPolicy::new(&tls.tls_min_version, &tls.tls_cipher_suites)?,
             named_certificates: named.collect::<Result<_, _>>()?,
             strict_transport_security: self.transport_security()?,
             allowed_origins: origins.collect::<Result<_, _>>()?,

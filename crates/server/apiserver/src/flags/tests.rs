@@ -112,13 +112,41 @@ fn refuses_unsupported_security_flags() {
         Cli::try_parse_from(flags).unwrap().args.config().unwrap_err().to_string()
     };
     assert_eq!(
-        refusal("--egress-selector-config-file=/etc/egress"),
-        "--egress-selector-config-file is not supported: connections leave directly; start without it"
+        refusal("--tls-curve-preferences=X25519"),
+        "--tls-curve-preferences is not supported: curves are X25519, P-256 and P-384; start without it"
+    );
+    let unreadable = refusal("--egress-selector-config-file=/none");
+    assert!(
+        unreadable.starts_with("failed to read egress selector config: /none: "),
+        "{unreadable}"
     );
     for flag in ["--etcd-prefix=/other", "--kubelet-preferred-address-types=Hostname"] {
         let name = flag.split('=').next().unwrap();
         assert!(refusal(flag).starts_with(name), "{flag}");
     }
+}
+
+#[test]
+fn takes_keys_of_tokens_from_files_or_signer() {
+    let parsed = |flags: &[&'static str]| {
+        let kept = KUBEADM.iter().copied().filter(|flag| {
+            !flag.starts_with("--service-account-key-file")
+                && !flag.starts_with("--service-account-signing-key-file")
+        });
+        Cli::try_parse_from(kept.chain(flags.iter().copied()))
+    };
+    let socket = "--service-account-signing-endpoint=@signer";
+    let config = parsed(&[socket]).unwrap().args.config().unwrap();
+    assert!(matches!(config.token_keys, TokenKeys::External(path) if path == *"@signer"));
+    for other in ["--service-account-signing-key-file=/k", "--service-account-key-file=/k"] {
+        assert_eq!(
+            parsed(&[socket, other]).unwrap().args.config().unwrap_err().to_string(),
+            "can't set `--service-account-signing-key-file` and/or `--service-account-key-file` with \
+             `--service-account-signing-endpoint` (They are mutually exclusive)"
+        );
+    }
+    let error = parsed(&[]).err().unwrap().to_string();
+    assert!(error.contains("--service-account-signing-key-file"), "{error}");
 }
 
 #[test]

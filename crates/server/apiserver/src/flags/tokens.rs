@@ -24,6 +24,11 @@ pub struct TokenFlags {
 pub enum TokenFlagError {
     #[error("the service-account-max-token-expiration must be between 1 hour and 2^32 seconds")]
     MaxExpiration,
+    #[error(
+        "can't set `--service-account-signing-key-file` and/or `--service-account-key-file` with \
+         `--service-account-signing-endpoint` (They are mutually exclusive)"
+    )]
+    KeysAndEndpoint,
     #[error("service-account-jwks-uri must be a valid URL: {0:?}")]
     KeysUri(String),
     #[error("service-account-jwks-uri requires https scheme, parsed as: {0}")]

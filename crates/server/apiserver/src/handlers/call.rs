@@ -17,7 +17,7 @@ use serve::Body;
 use crate::{
     auditing::RequestAudit,
     registry::ServedVersion,
-    request::{RequestInfo, ResourcePath, ResponseFormat, body::RequestBody},
+    request::{Encodings, RequestInfo, ResourcePath, ResponseFormat, body::RequestBody},
     watch_cache::{Cache, Resource},
 };
 
@@ -36,6 +36,8 @@ pub(crate) struct Call {
     /// The index of the called version in the definition's served versions.
     pub(crate) version: usize,
     pub(crate) accepted: ResponseFormat,
+    /// The encodings in which the body may be.
+    pub(crate) encodings: Encodings,
     /// The time at which the request times out; `None` for watches and connections.
     pub(crate) deadline: Option<Instant>,
     pub(crate) body: Mutex<RequestBody>,
@@ -151,6 +153,7 @@ impl Call {
             version,
             deadline: None,
             accepted: ResponseFormat::JSON,
+            encodings: Encodings::default(),
             body: Mutex::default(),
             parts: Mutex::default(),
             warnings: Mutex::default(),
@@ -174,6 +177,7 @@ impl Call {
             resource,
             version,
             accepted: self.accepted,
+            encodings: self.encodings,
             deadline: self.deadline,
             body: Mutex::default(),
             parts: Mutex::default(),

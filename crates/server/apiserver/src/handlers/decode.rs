@@ -1,6 +1,9 @@
-//! Decodes bodies from JSON, YAML or protobuf to trees that match the schema.
+//! Decodes bodies from JSON, YAML, protobuf or CBOR to trees that match the schema.
 
-use api_codec::protobuf::ProtobufError;
+use api_codec::{
+    cbor::{CborError, from_cbor},
+    protobuf::ProtobufError,
+};
 use api_meta::{
     BudgetExceeded, ErrorList, FieldError, GroupKind, Path, Status, StatusReason, Tree as _,
 };
@@ -8,6 +11,7 @@ use api_patch::FieldSet;
 use api_schema::{DecodeError, Fill, NodeId, Schema};
 use bytes::Bytes;
 use http::header;
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::{
@@ -120,8 +124,8 @@ pub(crate) fn decode_object(call: &Call, body: Bytes) -> Result<Value, Box<Statu
 
 /// Returns `true` if the body resets the owners with an empty `managedFields` list. The decoded object does not
 /// distinguish it from a missing list.
-pub(crate) fn forgets_owners(body: &[u8]) -> bool {
-    const FIELD: &[u8] = b"\"managedFields\"";
+pub(crate) fn forgets_owners(call: &Call, body: &[u8]) -> bool {
+    const FIELD: &[u8] = b"managedFields";
     #[derive(serde::Deserialize)]
     struct Body {
         metadata: Metadata,
@@ -131,9 +135,15 @@ pub(crate) fn forgets_owners(body: &[u8]) -> bool {
     struct Metadata {
         managed_fields: Vec<serde::de::IgnoredAny>,
     }
-    body.windows(FIELD.len()).any(|window| window == FIELD)
-        && serde_json::from_slice::<Body>(body)
-            .is_ok_and(|body| body.metadata.managed_fields.is_empty())
+    if !body.windows(FIELD.len()).any(|window| window == FIELD) {
+        return false;
+    }
+    let read = if media_type(call) == CBOR {
+        from_cbor(body).ok().and_then(|tree| Body::deserialize(tree).ok())
+    } else {
+        serde_json::from_slice::<Body>(body).ok()
+    };
+    read.is_some_and(|body| body.metadata.managed_fields.is_empty())
 }
 
 /// Decodes a body with defaults, and sets `kind` and `apiVersion`.
@@ -167,11 +177,34 @@ pub(crate) fn decode(
     Ok(decoded.value)
 }
 
+/// The encoding of an applied configuration.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AppliedEncoding {
+    Yaml,
+    Cbor,
+}
+
 /// Decodes an applied configuration without defaults.
-pub(crate) fn decode_applied(call: &Call, body: &Bytes) -> Result<Value, Box<Status>> {
+pub(crate) fn decode_applied(
+    call: &Call,
+    body: &Bytes,
+    encoding: AppliedEncoding,
+) -> Result<Value, Box<Status>> {
     let expected = ExpectedType::of(&call.resource.definition, call.served());
-    let tree = api_codec::from_yaml(body)
-        .map_err(|e| Box::new(Status::bad_request(format!("error decoding YAML: {e}"))))?;
+    let duplicates = || match encoding {
+        AppliedEncoding::Yaml => api_codec::yaml_duplicates(body),
+        AppliedEncoding::Cbor => Vec::new(),
+    };
+    let tree = match encoding {
+        AppliedEncoding::Yaml => api_codec::from_yaml(body)
+            .map_err(|e| Box::new(Status::bad_request(format!("error decoding YAML: {e}"))))?,
+        AppliedEncoding::Cbor => from_cbor(body).map_err(|error| match error {
+            CborError::Exceeded(BudgetExceeded::Memory(_)) => {
+                Box::new(Status::request_too_large(error))
+            }
+            error => Box::new(Status::bad_request(format!("error decoding CBOR: {error}"))),
+        })?,
+    };
     if tree["apiVersion"].as_str().is_none_or(str::is_empty)
         || tree["kind"].as_str().is_none_or(str::is_empty)
     {
@@ -192,12 +225,12 @@ pub(crate) fn decode_applied(call: &Call, body: &Bytes) -> Result<Value, Box<Sta
     match validation(call) {
         Validation::Ignore => {}
         Validation::Warn => {
-            for duplicate in api_codec::yaml_duplicates(body) {
+            for duplicate in duplicates() {
                 call.warn(duplicate);
             }
         }
         Validation::Strict => {
-            let duplicates = api_codec::yaml_duplicates(body);
+            let duplicates = duplicates();
             if !duplicates.is_empty() {
                 return Err(Box::new(Status::bad_request(format!(
                     "error strict decoding YAML: error converting YAML to JSON: \
@@ -309,20 +342,27 @@ pub(crate) fn decode_options(call: &Call, body: &[u8]) -> Result<Value, Box<Stat
 /// A body before it is decoded with the schema.
 enum RawBody {
     Json(Bytes),
-    /// A body in YAML or protobuf. It has no syntax errors, so it is not converted to JSON first.
+    /// A body in YAML, protobuf or CBOR. It has no syntax errors, so it is not converted to JSON first.
     Tree {
         tree: Value,
         from_yaml: bool,
     },
 }
 
-fn raw_body(call: &Call, body: &Bytes, expected: ExpectedType<'_>) -> Result<RawBody, Box<Status>> {
+const CBOR: &str = "application/cbor";
+
+/// Returns the media type of the body without parameters.
+fn media_type(call: &Call) -> &str {
     let content_type = call
         .headers
         .get(header::CONTENT_TYPE)
         .and_then(|v| v.to_str().ok())
         .unwrap_or("application/json");
-    match content_type.split(';').next().unwrap_or_default().trim() {
+    content_type.split(';').next().unwrap_or_default().trim()
+}
+
+fn raw_body(call: &Call, body: &Bytes, expected: ExpectedType<'_>) -> Result<RawBody, Box<Status>> {
+    match media_type(call) {
         "application/json" | "" | "*/*" | "application/x-www-form-urlencoded" => {
             Ok(RawBody::Json(body.clone()))
         }
@@ -341,11 +381,16 @@ fn raw_body(call: &Call, body: &Bytes, expected: ExpectedType<'_>) -> Result<Raw
                 error => expected.unrecognized(error),
             })
         }
-        _ => Err(Box::new(Status::unsupported_media_type(&[
-            "application/json",
-            "application/yaml",
-            "application/vnd.kubernetes.protobuf",
-        ]))),
+        CBOR if call.encodings.cbor => {
+            let tree = from_cbor(body);
+            tree.map(|tree| RawBody::Tree { tree, from_yaml: false }).map_err(|error| match error {
+                CborError::Exceeded(BudgetExceeded::Memory(_)) => {
+                    Box::new(Status::request_too_large(error))
+                }
+                error => expected.unrecognized(error),
+            })
+        }
+        _ => Err(Box::new(Status::unsupported_media_type(&call.encodings.media_types()))),
     }
 }
 

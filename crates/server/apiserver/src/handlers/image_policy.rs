@@ -42,7 +42,7 @@ impl ImagePolicy {
     /// Parses the plugin's part of the admission configuration.
     pub(crate) fn new(configuration: &Value) -> Result<Self, Box<dyn Error + Send + Sync>> {
         let settings = Settings::read(configuration)?;
-        let reviewer = Reviewer::new(&settings.kubeconfig)?.waiting(settings.retry);
+        let reviewer = Reviewer::new(&settings.kubeconfig, None)?.waiting(settings.retry);
         Ok(Self { settings, reviewer, cache: DigestCache::new(CACHE_SIZE) })
     }
 

@@ -8,7 +8,11 @@ use bytes::Bytes;
 use http::header;
 use serde_json::{Value, json};
 
-use super::{call::Call, decode, options};
+use super::{
+    call::Call,
+    decode::{self, AppliedEncoding},
+    options,
+};
 use crate::clock;
 
 /// A parsed patch.
@@ -19,12 +23,23 @@ pub(crate) enum Patch {
     Apply { configuration: Value, manager: String, force: bool },
 }
 
-const ACCEPTED: [&str; 4] = [
-    "application/json-patch+json",
-    "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
-    "application/apply-patch+yaml",
-];
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+const APPLY_YAML: &str = "application/apply-patch+yaml";
+const APPLY_CBOR: &str = "application/apply-patch+cbor";
+
+/// Returns the error for an unsupported media type. Custom kinds do not support strategic merge patches, because their
+/// schemas have no merge keys.
+fn unsupported(call: &Call) -> Box<Status> {
+    let mut accepted = vec!["application/json-patch+json", "application/merge-patch+json"];
+    if call.resource.definition.custom.is_none() {
+        accepted.push(STRATEGIC);
+    }
+    accepted.push(APPLY_YAML);
+    if call.encodings.cbor {
+        accepted.push(APPLY_CBOR);
+    }
+    Box::new(Status::unsupported_media_type(&accepted))
+}
 
 impl Patch {
     pub(crate) fn parse(call: &Call, body: &Bytes) -> Result<Self, Box<Status>> {
@@ -44,7 +59,18 @@ impl Patch {
         };
         let value = |body: &Bytes| tree(body).inspect(|patch| call.requested(patch));
         let query = &call.info.query;
-        options::check(call, content_type == "application/apply-patch+yaml")?;
+        let applied = match content_type {
+            APPLY_YAML => Some(AppliedEncoding::Yaml),
+            APPLY_CBOR if call.encodings.cbor => Some(AppliedEncoding::Cbor),
+            _ => None,
+        };
+        options::check(call, applied.is_some())?;
+        if let Some(encoding) = applied {
+            let manager = query.get("fieldManager").unwrap_or_default().to_owned();
+            let configuration = decode::decode_applied(call, body, encoding)?;
+            call.requested(&configuration);
+            return Ok(Self::Apply { configuration, manager, force: query.flag("force") });
+        }
         match content_type {
             "application/json-patch+json" => {
                 if call.audited.is_some()
@@ -55,28 +81,10 @@ impl Patch {
                 Ok(Self::Json(body.clone()))
             }
             "application/merge-patch+json" => value(body).map(Self::Merge),
-            // Custom kinds do not support strategic merge patches, because their schemas have no merge keys.
-            "application/strategic-merge-patch+json"
-                if call.resource.definition.custom.is_some() =>
-            {
-                Err(Box::new(Status::unsupported_media_type(&[
-                    ACCEPTED[0],
-                    ACCEPTED[1],
-                    ACCEPTED[3],
-                ])))
+            STRATEGIC if call.resource.definition.custom.is_none() => {
+                value(body).map(Self::Strategic)
             }
-            "application/strategic-merge-patch+json" => value(body).map(Self::Strategic),
-            "application/apply-patch+yaml" => {
-                let manager = query.get("fieldManager").unwrap_or_default();
-                let configuration = decode::decode_applied(call, body)?;
-                call.requested(&configuration);
-                Ok(Self::Apply {
-                    configuration,
-                    manager: manager.to_owned(),
-                    force: query.flag("force"),
-                })
-            }
-            _ => Err(Box::new(Status::unsupported_media_type(&ACCEPTED))),
+            _ => Err(unsupported(call)),
         }
     }
 

@@ -282,12 +282,14 @@ pub(crate) async fn watch(state: &State, call: &Call) -> Result<Response<Body>, 
         |seconds| Duration::from_secs(seconds as u64).min(rt::FAR),
     );
     let mut accepted = call.accepted;
-    if cache.definition.custom.is_some() || accepted.encoding == Encoding::Yaml {
+    let custom = cache.definition.custom.is_some();
+    if custom && accepted.encoding == Encoding::Protobuf || accepted.encoding == Encoding::Yaml {
         accepted.encoding = Encoding::Json;
     }
     let content_type = match accepted.encoding {
         Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
-        _ => "application/json",
+        Encoding::Cbor => "application/cbor-seq",
+        Encoding::Json | Encoding::Yaml => "application/json",
     };
     let initial_end = initial == Some(true) && query.flag("allowWatchBookmarks");
     let seat = call.take_seat().filter(|_| !watcher.backlog.is_empty());

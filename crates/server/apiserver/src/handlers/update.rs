@@ -27,7 +27,7 @@ pub(crate) async fn update(
     options::check(call, false)?;
     let body = read_body(state, call).await?;
     let mut object = decode::decode_object(call, body.clone())?;
-    if decode::forgets_owners(&body) {
+    if decode::forgets_owners(call, &body) {
         object.put(&["metadata", "managedFields"], json!([{}]));
     }
     let name = object.name();

@@ -63,7 +63,7 @@ pub(crate) async fn watch(state: &State, call: &Call) -> Result<Response<Body>, 
         .map_err(|e| Box::new(Status::bad_request(e.to_string())))?;
     let events = read::watch(state, call).await?.into_body();
     let framing = match call.accepted.encoding {
-        Encoding::Protobuf => Framing::Binary,
+        Encoding::Protobuf | Encoding::Cbor => Framing::Binary,
         _ => Framing::Text,
     };
     Ok(answer(&state.cache.tasks, upgraded, headers, framing, events))

@@ -19,6 +19,7 @@ use super::{
     target,
     webhook::CallLimits,
 };
+use crate::config::Network;
 
 /// The server of an APIService.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -229,6 +230,7 @@ impl Reference {
             name: format!("{}.{}.svc", self.name, self.namespace),
             port: self.port,
             trust: self.trust.clone(),
+            network: Network::Cluster,
         })
     }
 }

@@ -16,9 +16,8 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use client::{ClientTls, HttpTransport, TlsError, TlsMaterial};
 
 use super::{error::BackendError, target, users::WebhookUser};
+use crate::config::{Egress, Network, egress::SYSTEM_AUTHORITIES};
 
-/// The authorities for backends without a `caBundle`.
-const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 /// The number of cached transports, and the time after which an unused one is dropped.
 const CACHED: usize = 256;
 const UNUSED: Duration = Duration::from_secs(90);
@@ -28,6 +27,7 @@ pub(crate) struct Backends {
     /// The source of Services and endpoints.
     objects: Arc<dyn Objects>,
     identity: Option<Identity>,
+    egress: Egress,
     cached: Mutex<HashMap<Destination, CachedTransport>>,
 }
 
@@ -51,6 +51,8 @@ pub(super) struct Destination {
     pub(super) name: String,
     pub(super) port: u16,
     pub(super) trust: Trust,
+    /// The network of the backend, which may be behind a proxy.
+    pub(super) network: Network,
 }
 
 /// The address of a backend.
@@ -90,8 +92,12 @@ impl Trust {
 }
 
 impl Backends {
-    pub(crate) fn new(objects: Arc<dyn Objects>, identity: Option<Identity>) -> Arc<Self> {
-        Arc::new(Self { objects, identity, cached: Mutex::default() })
+    pub(crate) fn new(
+        objects: Arc<dyn Objects>,
+        identity: Option<Identity>,
+        egress: Egress,
+    ) -> Arc<Self> {
+        Arc::new(Self { objects, identity, egress, cached: Mutex::default() })
     }
 
     pub(super) fn pooled_transport(
@@ -142,6 +148,7 @@ impl Backends {
                 HttpTransport::new(server, tls, None)?.with_server_name(&destination.name)
             }
         };
+        let transport = transport.by_proxy(self.egress.proxy(destination.network));
         Ok(match &destination.trust.credentials {
             Credentials::User(user) => user.on(transport),
             Credentials::Anonymous | Credentials::Server => transport,

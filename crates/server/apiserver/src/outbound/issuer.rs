@@ -13,6 +13,7 @@ use super::{
     backends::{Backends, Destination, Location, Trust},
     error::{BackendError, GetError},
 };
+use crate::config::Network;
 
 /// Upstream's timeout of a request to an issuer.
 const TIME: Duration = Duration::from_secs(30);
@@ -20,18 +21,24 @@ const TIME: Duration = Duration::from_secs(30);
 const LONGEST: usize = 1 << 20;
 
 /// Fetches a document from an `https` URL. `authorities` verify the server's certificate, as PEM; if empty, the
-/// system's.
+/// system's. `network` is that of the issuer.
 pub(crate) async fn get(
     backends: &Backends,
     url: &str,
     authorities: &str,
+    network: Network,
 ) -> Result<Bytes, GetError> {
-    let fetched = tokio::time::timeout(TIME, fetch(backends, url, authorities)).await;
+    let fetched = tokio::time::timeout(TIME, fetch(backends, url, authorities, network)).await;
     let fetched = fetched.unwrap_or(Err(BackendError::NoAnswer(TIME)));
     fetched.map_err(|source| GetError { url: url.to_owned(), source })
 }
 
-async fn fetch(backends: &Backends, url: &str, authorities: &str) -> Result<Bytes, BackendError> {
+async fn fetch(
+    backends: &Backends,
+    url: &str,
+    authorities: &str,
+    network: Network,
+) -> Result<Bytes, BackendError> {
     let uri: Uri = url.parse()?;
     if uri.scheme_str() != Some("https") {
         return Err(BackendError::NotHttps);
@@ -46,6 +53,7 @@ async fn fetch(backends: &Backends, url: &str, authorities: &str) -> Result<Byte
         name: authority.host().trim_matches(['[', ']']).to_owned(),
         port: uri.port_u16().unwrap_or(443),
         trust: Trust::bundle(bundle),
+        network,
     };
     let path = uri.path_and_query().map_or("/", |p| p.as_str());
     let request = Request::get(path)

@@ -6,15 +6,17 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use client::{ClientTls, HttpTransport, TlsFiles};
+use client::{ClientTls, HttpTransport, Proxy, TlsFiles};
 
 use super::target::{Peer, Target};
-use crate::config::Config;
+use crate::config::{Config, Network};
 
 /// The transports to kubelets, cached by address and name.
 pub(crate) struct Kubelets {
     /// The client certificate for kubelets, and their authorities.
     tls: ClientTls,
+    /// The proxy to the cluster's network.
+    proxy: Option<Proxy>,
     transports: Mutex<HashMap<(SocketAddr, String), Arc<HttpTransport>>>,
 }
 
@@ -29,14 +31,16 @@ impl Kubelets {
             key: config.kubelet_client.as_ref().map(|(_, key)| key.clone()),
         };
         let tls = ClientTls::from_files(files)?;
-        Ok(Self { tls, transports: Mutex::default() })
+        let proxy = config.egress.proxy(Network::Cluster);
+        Ok(Self { tls, proxy, transports: Mutex::default() })
     }
 
     pub(crate) fn transport(&self, target: &Target) -> Arc<HttpTransport> {
         let Peer::Kubelet { name } = &target.peer else {
             // Pods and Services receive no client certificate, and theirs is not verified.
             let anyone = ClientTls::anyone();
-            return Arc::new(HttpTransport::http1_at(target.address, target.encrypted, anyone));
+            let transport = HttpTransport::http1_at(target.address, target.encrypted, anyone);
+            return Arc::new(transport.by_proxy(self.proxy.clone()));
         };
         let mut transports = self.transports.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (target.address, name.clone());
@@ -44,7 +48,7 @@ impl Kubelets {
             return transport.clone();
         }
         let transport = HttpTransport::at(target.address, self.tls.clone()).with_server_name(name);
-        let transport = Arc::new(transport);
+        let transport = Arc::new(transport.by_proxy(self.proxy.clone()));
         if transports.len() >= KNOWN_LIMIT {
             transports.clear();
         }

@@ -7,7 +7,7 @@ use std::{path::Path, time::Duration};
 
 use api_config::GoDuration;
 use bytes::Bytes;
-use client::{HttpTransport, KubeconfigError, Transport as _};
+use client::{HttpTransport, KubeconfigError, Proxy, Transport as _};
 use http::{Request, Uri, header};
 use serde_json::Value;
 
@@ -49,8 +49,10 @@ pub(crate) struct ReviewError {
 }
 
 impl Reviewer {
-    pub(crate) fn new(kubeconfig: &Path) -> Result<Self, KubeconfigError> {
+    /// Creates the client of the webhook of a kubeconfig. `proxy` is the proxy to its network.
+    pub(crate) fn new(kubeconfig: &Path, proxy: Option<Proxy>) -> Result<Self, KubeconfigError> {
         let (transport, url) = HttpTransport::from_kubeconfig_file(kubeconfig)?;
+        let transport = transport.by_proxy(proxy);
         // The transport has already validated the URL.
         let uri = url.parse().unwrap_or_default();
         Ok(Self { transport, url, uri, first_wait: FIRST_WAIT })

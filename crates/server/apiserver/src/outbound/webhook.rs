@@ -16,6 +16,7 @@ use super::{
     error::BackendError,
     users::WebhookUsers,
 };
+use crate::config::Network;
 
 /// The maximum length of a webhook's error message.
 const WORDS_LIMIT: usize = 2 << 10;
@@ -144,13 +145,14 @@ impl Webhook {
                 let name = authority.host().trim_matches(['[', ']']).to_owned();
                 let at = Location::Server(format!("https://{authority}"));
                 let trust = trust(authority.as_str());
-                Ok(Destination { at, name, port: uri.port_u16().unwrap_or(443), trust })
+                let (port, network) = (uri.port_u16().unwrap_or(443), Network::ControlPlane);
+                Ok(Destination { at, name, port, trust, network })
             }
             Target::Service { namespace, name, port, .. } => {
                 let at = self.backends.endpoint(namespace, name, *port)?;
                 let name = format!("{name}.{namespace}.svc");
                 let trust = trust(&format!("{name}:{port}"));
-                Ok(Destination { at, name, port: *port, trust })
+                Ok(Destination { at, name, port: *port, trust, network: Network::Cluster })
             }
         }
     }

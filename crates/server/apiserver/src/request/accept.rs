@@ -1,5 +1,6 @@
 //! Negotiates content types: the encoding, and whole objects, tables or metadata only.
 
+use api_config::FeatureGates;
 use api_meta::Status;
 use http::{HeaderMap, header};
 
@@ -11,6 +12,30 @@ pub(crate) enum Encoding {
     Json,
     Yaml,
     Protobuf,
+    Cbor,
+}
+
+/// The encodings of bodies that the server reads and writes besides those that are always on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Encodings {
+    /// CBOR, with the feature gate `CBORServingAndStorage`.
+    pub(crate) cbor: bool,
+}
+
+impl Encodings {
+    pub(crate) fn of(features: &FeatureGates) -> Self {
+        Self { cbor: features.is_enabled("CBORServingAndStorage") }
+    }
+
+    /// Returns the media types of objects, for messages.
+    pub(crate) fn media_types(self) -> Vec<&'static str> {
+        let mut types =
+            vec!["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
+        if self.cbor {
+            types.push("application/cbor");
+        }
+        types
+    }
 }
 
 /// The form in which objects are returned.
@@ -59,9 +84,13 @@ impl ResponseFormat {
         Self { encoding: Encoding::Json, shape: Shape::Whole, meta: META, pretty: false };
 
     /// Parses `Accept`.
-    pub(crate) fn negotiate(headers: &HeaderMap, query: &Query) -> Result<Self, Box<Status>> {
+    pub(crate) fn negotiate(
+        headers: &HeaderMap,
+        query: &Query,
+        served: Encodings,
+    ) -> Result<Self, Box<Status>> {
         // Tables have no protobuf encoding.
-        Self::choose(headers, query, |encoding, shape| {
+        Self::choose(headers, query, served, |encoding, shape| {
             encoding != Encoding::Protobuf || !matches!(shape, Shape::Table(_))
         })
     }
@@ -70,16 +99,18 @@ impl ResponseFormat {
     pub(crate) fn negotiate_without_tables(
         headers: &HeaderMap,
         query: &Query,
+        served: Encodings,
     ) -> Result<Self, Box<Status>> {
-        Self::choose(headers, query, |_, shape| !matches!(shape, Shape::Table(_)))
+        Self::choose(headers, query, served, |_, shape| !matches!(shape, Shape::Table(_)))
     }
 
     /// Parses `Accept` for a custom kind, which only has a protobuf encoding for its metadata.
     pub(crate) fn negotiate_custom(
         headers: &HeaderMap,
         query: &Query,
+        served: Encodings,
     ) -> Result<Self, Box<Status>> {
-        Self::choose(headers, query, |encoding, shape| {
+        Self::choose(headers, query, served, |encoding, shape| {
             encoding != Encoding::Protobuf || matches!(shape, Shape::Partial(_))
         })
     }
@@ -87,6 +118,7 @@ impl ResponseFormat {
     fn choose(
         headers: &HeaderMap,
         query: &Query,
+        served: Encodings,
         fits: impl Fn(Encoding, Shape) -> bool,
     ) -> Result<Self, Box<Status>> {
         let text = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or("*/*");
@@ -98,16 +130,13 @@ impl ResponseFormat {
         for (range, q) in ranges {
             if q > 0.0
                 && let Some((encoding, shape, meta)) = media_range(range, query)
+                && (encoding != Encoding::Cbor || served.cbor)
                 && fits(encoding, shape)
             {
                 return Ok(Self { encoding, shape, meta, pretty });
             }
         }
-        Err(Box::new(Status::not_acceptable(&[
-            "application/json",
-            "application/yaml",
-            "application/vnd.kubernetes.protobuf",
-        ])))
+        Err(Box::new(Status::not_acceptable(&served.media_types())))
     }
 }
 
@@ -127,6 +156,9 @@ fn media_range(range: &str, query: &Query) -> Option<(Encoding, Shape, &'static 
         "application/json" | "*/*" | "application/*" | "" => Encoding::Json,
         "application/yaml" => Encoding::Yaml,
         "application/vnd.kubernetes.protobuf" => Encoding::Protobuf,
+        "application/cbor" => Encoding::Cbor,
+        // A watch is a sequence of items (RFC 8742).
+        "application/cbor-seq" if query.flag("watch") => Encoding::Cbor,
         _ => return None,
     };
     let (mut kind, mut group, mut version) = ("", "", "");

@@ -6,6 +6,6 @@ pub(crate) mod body;
 pub(crate) mod info;
 
 pub(crate) use self::{
-    accept::{Encoding, Include, PartialKind, ResponseFormat, Shape},
+    accept::{Encoding, Encodings, Include, PartialKind, ResponseFormat, Shape},
     info::{Query, RequestInfo, ResourcePath},
 };

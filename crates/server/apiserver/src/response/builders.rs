@@ -41,6 +41,7 @@ pub(crate) fn written(
             Some(encoded) => bytes(code, "application/vnd.kubernetes.protobuf", encoded),
             None => bytes(code, "application/json", text()),
         },
+        Encoding::Cbor => bytes(code, "application/cbor", api_codec::cbor::to_cbor(tree)),
         Encoding::Json if accepted.pretty => {
             let mut out = serde_json::to_vec_pretty(json).unwrap_or_default();
             out.push(b'\n');

@@ -1,4 +1,4 @@
-//! Encodes watch events as lines of JSON, or as protobuf with length prefixes.
+//! Encodes watch events as lines of JSON, as protobuf with length prefixes, or as a sequence of CBOR items.
 
 use std::io::Write as _;
 
@@ -28,9 +28,9 @@ pub(crate) fn frame(
     event: &Event,
     first: bool,
 ) -> Bytes {
-    if accepted.encoding == Encoding::Protobuf {
+    if accepted.encoding != Encoding::Json {
         let object = shown(definition, served, accepted, event, first);
-        return protobuf_frame(kind.text(), &object);
+        return tree_frame(accepted, kind.text(), object);
     }
     let mut out = Vec::with_capacity(event.object.bytes.len() + 160);
     let _ = write!(out, "{{\"type\":\"{}\",\"object\":", kind.text());
@@ -100,10 +100,7 @@ pub(crate) fn bookmark(
             })
         }
     };
-    if accepted.encoding == Encoding::Protobuf {
-        return protobuf_frame("BOOKMARK", &object);
-    }
-    line(&json!({"type": "BOOKMARK", "object": object}))
+    tree_frame(accepted, "BOOKMARK", object)
 }
 
 /// Encodes the error that ends a watch.
@@ -111,16 +108,19 @@ pub(crate) fn error_frame(accepted: ResponseFormat, status: &Status) -> Bytes {
     let mut tree = serde_json::to_value(status).unwrap_or_default();
     tree.put(&["kind"], json!("Status"));
     tree.put(&["apiVersion"], json!("v1"));
-    match accepted.encoding {
-        Encoding::Protobuf => protobuf_frame("ERROR", &tree),
-        _ => line(&json!({"type": "ERROR", "object": tree})),
-    }
+    tree_frame(accepted, "ERROR", tree)
 }
 
-/// Encodes an event of a protobuf watch, with a length prefix.
-fn protobuf_frame(kind: &str, object: &Value) -> Bytes {
-    let object = protobuf(object).unwrap_or_default();
-    api_codec::protobuf::watch_frame(kind, &object).into()
+/// Encodes an event with an object that is not stored in this form.
+fn tree_frame(accepted: ResponseFormat, kind: &str, object: Value) -> Bytes {
+    match accepted.encoding {
+        Encoding::Protobuf => {
+            let object = protobuf(&object).unwrap_or_default();
+            api_codec::protobuf::watch_frame(kind, &object).into()
+        }
+        Encoding::Cbor => api_codec::cbor::watch_event(kind, &object).into(),
+        Encoding::Json | Encoding::Yaml => line(&json!({"type": kind, "object": object})),
+    }
 }
 
 fn line(value: &Value) -> Bytes {

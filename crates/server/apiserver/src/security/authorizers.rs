@@ -16,6 +16,7 @@ use auth::{
     },
     rbac::Rbac,
 };
+use client::Proxy;
 
 use super::{
     authorization_error::AuthorizationError,
@@ -23,7 +24,7 @@ use super::{
     metrics::{SecurityMetrics, hash},
     webhook_authorizer::WebhookAuthorizer,
 };
-use crate::config::Config;
+use crate::config::{Config, Network};
 
 /// The authorizers of this server. The first decision in the chain wins; the reasons of authorizers without an opinion
 /// are collected. `system:masters` is always allowed, so that a broken chain can be repaired.
@@ -35,6 +36,8 @@ pub(crate) struct Authorizers {
     required: Vec<String>,
     config_file: Option<ConfigFile>,
     metrics: Arc<SecurityMetrics>,
+    /// The proxy to the network of webhooks.
+    proxy: Option<Proxy>,
 }
 
 /// Authorizers that all configurations share.
@@ -134,6 +137,7 @@ impl Authorizers {
             required: own.map(str::to_owned).collect(),
             config_file,
             metrics: metrics.clone(),
+            proxy: config.egress.proxy(Network::ControlPlane),
         };
         let links = authorizers.links_of(&chain)?;
         authorizers.take(links);
@@ -151,7 +155,10 @@ impl Authorizers {
         let kind = config.kind.as_str();
         let authorizer = match (kind, &config.webhook) {
             ("Webhook", Some(webhook)) => {
-                let webhook = WebhookAuthorizer::new(&config.name, webhook, &self.metrics)?;
+                let webhook = {
+                    let proxy = self.proxy.clone();
+                    WebhookAuthorizer::new(&config.name, webhook, proxy, &self.metrics)?
+                };
                 LinkAuthorizer::Webhook(Box::new(webhook))
             }
             ("AlwaysAllow", _) => LinkAuthorizer::Local(Arc::new(AlwaysAllow)),

@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     authentication_error::AuthenticationError, authorization_error::AuthorizationError,
-    metrics::SecurityMetrics,
+    external_signer::ExternalSignerError, metrics::SecurityMetrics,
 };
 
 /// The interval at which a configuration file is checked.
@@ -29,6 +29,8 @@ pub enum SecurityError {
     Authentication(#[from] AuthenticationError),
     #[error(transparent)]
     Authorization(#[from] AuthorizationError),
+    #[error(transparent)]
+    ExternalSigner(#[from] ExternalSignerError),
 }
 
 pub(super) fn read(purpose: &'static str, path: &Path) -> Result<Vec<u8>, SecurityError> {

@@ -18,7 +18,10 @@ use tokio::{
 };
 
 use super::metrics::SecurityMetrics;
-use crate::outbound::{backends::Backends, error::GetError, issuer};
+use crate::{
+    config::Network,
+    outbound::{backends::Backends, error::GetError, issuer},
+};
 
 /// The interval of discovery attempts for an issuer that does not respond.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -191,7 +194,13 @@ impl Issuer {
     }
 
     async fn get(&self, url: &str) -> Result<bytes::Bytes, GetError> {
-        issuer::get(&self.backends, url, &self.jwt.issuer().certificate_authority).await
+        let issuer = self.jwt.issuer();
+        let network = match issuer.egress_selector_type.as_str() {
+            "cluster" => Network::Cluster,
+            "controlplane" => Network::ControlPlane,
+            _ => Network::Direct,
+        };
+        issuer::get(&self.backends, url, &issuer.certificate_authority, network).await
     }
 
     /// Runs discovery. Returns `false` if it must be retried.

@@ -5,14 +5,16 @@
 mod authentication_error;
 mod authorization_error;
 mod authorizers;
+mod external_signer;
 mod files;
 mod issuers;
 mod metrics;
+mod signing;
 mod tokens;
 mod webhook_authorizer;
 mod webhook_tokens;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use api_meta::{Attributes, Authorizer, Decision, FieldSelector, Selector, Status, UserInfo};
 use auth::{
@@ -24,9 +26,9 @@ use auth::{
         forwarding::forget_identity,
         front_proxy::FrontProxy,
         impersonation,
-        keys::{self, SigningKey, VerifyingKey},
+        keys::{self, KeyRing},
         legacy_token::LegacyTokens,
-        service_account::{ServiceAccountTokens, TokenIssuer},
+        service_account::{Issue, ServiceAccountTokens, TokenIssuer},
         token_file::TokenFile,
     },
     authz::node::NodeAuthorizer,
@@ -37,7 +39,9 @@ use http::HeaderMap;
 use serve::{Connection, Standing};
 use telemetry::metrics::Metrics;
 
+pub use self::external_signer::ExternalSignerError;
 pub use self::files::SecurityError;
+pub(crate) use self::signing::Signing;
 use self::{
     authorizers::Authorizers,
     files::{read, with_file},
@@ -61,7 +65,7 @@ pub(crate) struct Security {
     pub(crate) authorizer: Arc<dyn Authorizer>,
     pub(crate) rbac: Arc<Rbac>,
     pub(crate) tokens: TokenIssuer,
-    verifying: Vec<VerifyingKey>,
+    signing: Signing,
     issuer: String,
     jwks_uri: Option<String>,
     pub(crate) objects: Arc<Snapshot>,
@@ -78,26 +82,10 @@ pub fn check(config: &Config) -> Result<(), SecurityError> {
     tokens::configured(config).map(drop)
 }
 
-/// Loads the keys that verify service account tokens.
-fn verifying_keys(config: &Config) -> Result<Vec<VerifyingKey>, SecurityError> {
-    let mut keys = Vec::new();
-    for path in &config.service_account_keys {
-        let pem = read("service-account key", path)?;
-        keys.extend(with_file("service-account key", path, VerifyingKey::all_from_pem(&pem))?);
-    }
-    Ok(keys)
-}
-
-/// Loads the key that signs service account tokens.
-fn signing_key(config: &Config) -> Result<SigningKey, SecurityError> {
-    let (purpose, path) = ("service-account signing key", &config.service_account_signing_key);
-    with_file(purpose, path, SigningKey::from_pem(&read(purpose, path)?))
-}
-
 /// Returns the local authenticators of tokens. The Secrets of legacy tokens in requests are added to `used_tokens`.
 fn token_authenticators(
     config: &Config,
-    verifying: &[VerifyingKey],
+    keys: &KeyRing,
     audiences: &[String],
     used_tokens: WorkQueue<(String, String)>,
 ) -> Result<Vec<Box<dyn TokenAuthenticator>>, SecurityError> {
@@ -108,9 +96,9 @@ fn token_authenticators(
     }
     // Authenticators of frequent tokens come first: they cache results, while the others read a token each time.
     let issuers = config.service_account_issuers.clone();
-    tokens.push(Box::new(ServiceAccountTokens::new(issuers, verifying.to_vec())));
+    tokens.push(Box::new(ServiceAccountTokens::new(issuers, keys.clone())));
     tokens.push(Box::new(LegacyTokens {
-        keys: verifying.to_vec(),
+        keys: keys.clone(),
         api_audiences: audiences.to_vec(),
         used: Some(Box::new(move |namespace, name| {
             used_tokens.add((namespace.to_owned(), name.to_owned()));
@@ -126,6 +114,7 @@ impl Security {
     /// Loads keys, CAs and configurations. Adds the indexes that must follow the caches to `observers`.
     pub(crate) fn new(
         config: &Config,
+        signing: Signing,
         observers: &mut Vec<Observer>,
         objects: Arc<Snapshot>,
         backends: &Arc<Backends>,
@@ -137,15 +126,13 @@ impl Security {
         observers.push(following(node.clone()));
         let metrics = Arc::new(SecurityMetrics::new(metrics));
         let authorizers = Arc::new(Authorizers::new(config, node, rbac.clone(), &metrics)?);
-        let verifying = verifying_keys(config)?;
-        let key = signing_key(config)?;
         let issuer = config.service_account_issuers.first().cloned().unwrap_or_default();
         let audiences = match config.api_audiences.as_slice() {
             [] => config.service_account_issuers.clone(),
             audiences => audiences.to_vec(),
         };
         let used_tokens = WorkQueue::<(String, String)>::default();
-        let tokens = token_authenticators(config, &verifying, &audiences, used_tokens.clone())?;
+        let tokens = token_authenticators(config, &signing.keys, &audiences, used_tokens.clone())?;
         let client_ca = config.client_ca.as_ref().map(|path| {
             with_file("client CA", path, ClientCa::from_pem(&read("client CA", path)?))
         });
@@ -165,10 +152,9 @@ impl Security {
             anonymous,
         };
         let tokens = TokenIssuer {
-            key,
             issuer: issuer.clone(),
             api_audiences: audiences,
-            max_expiration: config.max_token_expiration.map(|longest| longest.as_secs() as i64),
+            max_expiration: signing.max_expiration(config),
             extend: config.extend_token_expiration,
         };
         Ok(Self {
@@ -178,7 +164,7 @@ impl Security {
             authorizers,
             rbac,
             tokens,
-            verifying,
+            signing,
             issuer,
             jwks_uri: config.jwks_uri.clone(),
             objects,
@@ -204,7 +190,14 @@ impl Security {
         });
         let peer = judged.and_then(|j| j.downcast_ref()).unwrap_or(&unknown);
         let presented = RequestCredentials { peer, headers, path, now };
-        let found = match self.authentication.authenticate(&presented, &*self.objects) {
+        let mut result = self.authentication.authenticate(&presented, &*self.objects);
+        if let Ok(AuthenticationResult::UnknownToken(unknown)) = &result
+            && unknown.names_unknown_key()
+            && self.signing.look_up_key().await
+        {
+            result = self.authentication.authenticate(&presented, &*self.objects);
+        }
+        let found = match result {
             Ok(AuthenticationResult::Authenticated(found)) => Ok(found),
             Ok(AuthenticationResult::UnknownToken(unknown)) => {
                 let audiences = &self.authentication.api_audiences;
@@ -237,7 +230,12 @@ impl Security {
         audiences: &[String],
     ) -> Result<Option<Authenticated>, TokenError> {
         let now = rt::now().into();
-        let known = self.authentication.by_token(token, audiences, now, &*self.objects);
+        let local = || self.authentication.by_token(token, audiences, now, &*self.objects);
+        let mut known = local();
+        if known.as_ref().is_err_and(TokenError::is_unknown_key) && self.signing.look_up_key().await
+        {
+            known = local();
+        }
         if let Ok(Some(known)) = known {
             return Ok(Some(known));
         }
@@ -277,14 +275,27 @@ impl Security {
         Err(Box::new(auth::forbidden(attributes, decision.reason())))
     }
 
+    /// Signs a service account token.
+    pub(crate) async fn sign(&self, issue: &Issue) -> Result<String, Box<Status>> {
+        let signed = self.signing.sign(issue).await;
+        signed.map_err(|error| {
+            Box::new(Status::internal(format!("failed to generate token: {error}")))
+        })
+    }
+
+    /// Returns the time for which clients may cache the documents of the keys.
+    pub(crate) fn keys_max_age(&self) -> Duration {
+        self.signing.max_age()
+    }
+
     pub(crate) fn jwks(&self) -> String {
-        keys::jwks(&self.verifying).to_string()
+        keys::jwks(&self.signing.keys.current()).to_string()
     }
 
     pub(crate) fn openid_configuration(&self) -> String {
         let own = || format!("{}/openid/v1/jwks", self.issuer.trim_end_matches('/'));
         let uri = self.jwks_uri.clone().unwrap_or_else(own);
-        keys::openid_configuration(&self.issuer, &uri, &self.verifying).to_string()
+        keys::openid_configuration(&self.issuer, &uri, &self.signing.keys.current()).to_string()
     }
 }
 

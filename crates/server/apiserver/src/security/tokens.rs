@@ -10,7 +10,7 @@ use api_config::{AuthenticationConfiguration, authentication::AnonymousAuth};
 use api_meta::{FieldError, Path};
 use auth::authn::{
     Anonymous, Authenticated, TokenError,
-    oidc::{self, ALGORITHMS, JwtAuthenticator},
+    oidc::{self, ALGORITHMS, EgressTypes, JwtAuthenticator},
 };
 
 use super::{
@@ -20,7 +20,10 @@ use super::{
     metrics::{SecurityMetrics, hash},
     webhook_tokens::WebhookTokens,
 };
-use crate::{config::Config, outbound::backends::Backends};
+use crate::{
+    config::{Config, Network},
+    outbound::backends::Backends,
+};
 
 /// The time that new issuers have for discovery. After it, the previous ones stay in use.
 const PROVEN: Duration = Duration::from_secs(60);
@@ -34,6 +37,7 @@ pub(crate) struct ExternalTokens {
     api_audiences: Vec<String>,
     /// Issuers that must not be configured: those of this server's own tokens.
     disallowed: Vec<String>,
+    egress: EgressTypes,
     /// The file's configuration of anonymous access, which a reload must not change.
     from_file: Option<AnonymousAuth>,
     config_file: Option<ConfigFile>,
@@ -69,9 +73,15 @@ impl ExternalTokens {
         let webhook = given.webhook.as_ref();
         let external = Self {
             issuers: RwLock::new(issuers),
-            webhook: webhook.map(|w| WebhookTokens::new(w, audiences)).transpose()?,
+            webhook: webhook
+                .map(|webhook| {
+                    let proxy = config.egress.proxy(Network::ControlPlane);
+                    WebhookTokens::new(webhook, proxy, audiences)
+                })
+                .transpose()?,
             api_audiences: audiences.to_vec(),
             disallowed: disallowed(config),
+            egress: egress(config),
             from_file: read.anonymous,
             config_file,
             server,
@@ -135,7 +145,7 @@ impl ExternalTokens {
 
     fn parse_reloaded(&self, text: &str) -> Result<Vec<JwtAuthenticator>, FileError> {
         let read = parse(text)?;
-        let authenticators = oidc::authenticators(&read, &self.disallowed);
+        let authenticators = oidc::authenticators(&read, &self.disallowed, self.egress);
         let changed = (read.anonymous != self.from_file).then(|| {
             let detail = "changed from initial configuration file";
             FieldError::forbidden(&Path::new("anonymous"), detail)
@@ -157,6 +167,11 @@ pub(super) struct IssuerConfig {
     config_file: Option<ConfigFile>,
 }
 
+/// Returns the egress selectors that issuers may name.
+fn egress(config: &Config) -> EgressTypes {
+    if config.egress.is_configured { EgressTypes::Configured } else { EgressTypes::None }
+}
+
 fn disallowed(config: &Config) -> Vec<String> {
     config.service_account_issuers.clone()
 }
@@ -176,7 +191,7 @@ pub(super) fn configured(config: &Config) -> Result<IssuerConfig, SecurityError>
             (read, Some(ConfigFile { purpose: "authentication", path, server, text }))
         }
     };
-    let authenticators = oidc::authenticators(&read, &disallowed(config));
+    let authenticators = oidc::authenticators(&read, &disallowed(config), egress(config));
     let authenticators = authenticators.map_err(AuthenticationError::Invalid)?;
     Ok(IssuerConfig { read, authenticators, config_file })
 }

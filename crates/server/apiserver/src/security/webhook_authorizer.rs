@@ -11,6 +11,7 @@ use auth::{
         webhook::{self, Answer, Conditions},
     },
 };
+use client::Proxy;
 use serde_json::Value;
 use tokio::{
     runtime::{Handle, RuntimeFlavor},
@@ -48,10 +49,11 @@ impl WebhookAuthorizer {
     pub(super) fn new(
         name: &str,
         config: &WebhookConfiguration,
+        proxy: Option<Proxy>,
         metrics: &Arc<SecurityMetrics>,
     ) -> Result<Self, AuthorizationError> {
         let kubeconfig = config.connection_info.kube_config_file.as_deref().unwrap_or_default();
-        let reviewer = Reviewer::new(Path::new(kubeconfig))?;
+        let reviewer = Reviewer::new(Path::new(kubeconfig), proxy)?;
         let conditions = validation::conditions(config, &"".into());
         let lifetime = |remember, ttl: api_config::GoDuration| {
             if remember { ttl.to_std() } else { Duration::ZERO }

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use api_meta::UserInfo;
 use auth::authn::{Authenticated, DigestCache, TokenError};
+use client::Proxy;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::{sync::Semaphore, time::Instant};
@@ -71,11 +72,12 @@ enum TokenReviewError {
 impl WebhookTokens {
     pub(super) fn new(
         options: &TokenWebhookOptions,
+        proxy: Option<Proxy>,
         api_audiences: &[String],
     ) -> Result<Self, SecurityError> {
         let path = &options.kubeconfig;
         Ok(Self {
-            reviewer: with_file("token webhook's kubeconfig", path, Reviewer::new(path))?,
+            reviewer: with_file("token webhook's kubeconfig", path, Reviewer::new(path, proxy))?,
             version: options.version.clone(),
             api_audiences: api_audiences.to_vec(),
             ttl: options.ttl,

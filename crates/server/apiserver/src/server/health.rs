@@ -8,7 +8,7 @@ use std::{
 use api_meta::Timestamp;
 use bytes::Bytes;
 use diagnostics::Slis;
-use http::{Response, StatusCode};
+use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::json;
 use serve::Body;
 use telemetry::metrics::{self, Metrics};
@@ -69,16 +69,24 @@ pub(crate) fn document(
             let one = path.trim_matches('/').split_once('/').map(|(_, one)| one);
             health(&checks::of(page, state, &instruments.readiness), instruments, page, one, query)
         }
-        ".well-known" if parts.next() == Some("openid-configuration") => Some(response::bytes(
-            StatusCode::OK,
-            "application/json",
-            state.security.openid_configuration(),
-        )),
-        "openid" => {
-            Some(response::bytes(StatusCode::OK, "application/jwk-set+json", state.security.jwks()))
+        ".well-known" if parts.next() == Some("openid-configuration") => {
+            Some(key_document(state, "application/json", state.security.openid_configuration()))
         }
+        "openid" => Some(key_document(state, "application/jwk-set+json", state.security.jwks())),
         _ => None,
     }
+}
+
+/// Answers with a document of the keys of service account tokens, which caches may keep until the keys are read again.
+fn key_document(state: &State, content_type: &'static str, text: String) -> Response<Body> {
+    let mut response = response::bytes(StatusCode::OK, content_type, text);
+    let seconds = state.security.keys_max_age().as_secs();
+    if seconds > 0
+        && let Ok(value) = HeaderValue::from_str(&format!("public, max-age={seconds}"))
+    {
+        response.headers_mut().insert(header::CACHE_CONTROL, value);
+    }
+    response
 }
 
 fn paths(state: &State, instruments: &Instruments) -> Vec<String> {

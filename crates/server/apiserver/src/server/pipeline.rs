@@ -29,7 +29,7 @@ use crate::{
         state::State,
     },
     registry::Definition,
-    request::{RequestInfo, ResourcePath, ResponseFormat, body::RequestBody},
+    request::{Encodings, RequestInfo, ResourcePath, ResponseFormat, body::RequestBody},
     response::{self, compress},
     security::{Security, Selectors},
     watch_cache::Kinds,
@@ -43,6 +43,7 @@ pub(crate) struct Server {
     pub(crate) compute: Compute,
     pub(crate) openapi: Arc<Documents>,
     pub(crate) aggregation: Arc<Aggregation>,
+    pub(crate) encodings: Encodings,
 }
 
 /// The user of an in-process request, stored in the request's extensions. Requests from a socket cannot set extensions.
@@ -130,7 +131,7 @@ impl Server {
         let negotiated = if own_forms {
             Ok(ResponseFormat::JSON)
         } else {
-            ResponseFormat::negotiate(request.headers(), &info.query)
+            ResponseFormat::negotiate(request.headers(), &info.query, self.encodings)
         };
         // An aggregated server compresses its responses itself and completes short ones.
         let zip = remote.is_none()
@@ -323,7 +324,9 @@ impl Server {
             path.namespace.clear();
         }
         let accepted = match definition.custom {
-            Some(_) => ResponseFormat::negotiate_custom(request.headers(), &info.query)?,
+            Some(_) => {
+                ResponseFormat::negotiate_custom(request.headers(), &info.query, self.encodings)?
+            }
             None => format,
         };
         let resource = resource.clone();
@@ -345,6 +348,7 @@ impl Server {
             resource,
             version,
             accepted,
+            encodings: self.encodings,
             body: Mutex::new(RequestBody::Coming(body)),
             parts: Mutex::new(Some(parts)),
             warnings: Mutex::default(),

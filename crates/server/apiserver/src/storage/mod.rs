@@ -12,7 +12,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use api_codec::protobuf;
+use api_codec::{cbor, protobuf};
 use api_schema::{Fill, Schema};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -46,6 +46,8 @@ enum FormError {
     Json(#[from] serde_json::Error),
     #[error(transparent)]
     Protobuf(#[from] protobuf::ProtobufError),
+    #[error(transparent)]
+    Cbor(#[from] cbor::CborError),
     #[error(transparent)]
     Schema(#[from] api_schema::DecodeError),
     #[error("{0} is not a kind that is stored here")]
@@ -139,6 +141,9 @@ impl Form {
             }
             self.learn(key, &tree);
             tree
+        } else if value.starts_with(cbor::PREFIX) {
+            // Upstream stores custom kinds as CBOR with the feature gate CBORServingAndStorage.
+            cbor::from_cbor(value)?
         } else {
             return Ok(value.clone());
         };

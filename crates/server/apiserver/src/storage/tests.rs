@@ -156,3 +156,17 @@ async fn passes_other_values_unchanged() {
         assert_eq!(stores.above.get(key).await.unwrap().0.unwrap().value, value);
     }
 }
+
+#[tokio::test]
+async fn reads_custom_objects_that_upstream_stored_as_cbor() {
+    let stores = stores();
+    let thing = json!({"kind": "Thing", "apiVersion": "a.example.com/v1", "metadata": {"name": "t"}, "spec": {"size": 3}});
+    let key = "/registry/a.example.com/things/default/t";
+    let op = Op::Put { value: cbor::to_cbor(&thing).into(), ttl_seconds: None };
+    let write = Write { key: key.into(), expected: Expected::Any, op };
+    stores.below.write(write).await.unwrap();
+    let read = stores.above.get(key).await.unwrap().0.unwrap().value;
+    let (bytes, version) = storage_form::split(&read);
+    let tree: Value = serde_json::from_slice(&bytes).unwrap();
+    assert_eq!((&tree["spec"]["size"], version), (&json!(3), Some("a.example.com/v1")));
+}

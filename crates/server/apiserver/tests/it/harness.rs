@@ -13,7 +13,7 @@ use std::{
 
 use admission::Chain;
 use api_meta::UserInfo;
-use apiserver::{ApiServer, Config};
+use apiserver::{ApiServer, Config, TokenKeys};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use client::{Client, HttpTransport, TlsMaterial};
@@ -120,12 +120,15 @@ fn config(at: &Path) -> Config {
         tls_key: at.join("apiserver.key"),
         self_signed: false,
         client_ca: Some(at.join("ca.crt")),
-        service_account_keys: vec![at.join("sa.pub")],
-        service_account_signing_key: at.join("sa.key"),
+        token_keys: TokenKeys::Files {
+            signing: at.join("sa.key"),
+            verifying: vec![at.join("sa.pub")],
+        },
         service_account_issuers: vec!["https://kubernetes.default.svc.cluster.local".to_owned()],
         extend_token_expiration: true,
         jwks_uri: None,
         max_token_expiration: None,
+        egress: apiserver::Egress::default(),
         serving: apiserver::ServingOptions::default(),
         features: apiserver::FeatureGates::default(),
         runtime_config: apiserver::flags::RuntimeConfig::default(),

@@ -19,7 +19,10 @@ use pki::{AltName, Authority, Key, KeyAlgorithm};
 use serde_json::{Value, json};
 use serve::{Body, Handler};
 
-use crate::harness::{Answer, Identity, TestServer, listen, start, validity};
+use crate::{
+    egress::{Tunnels, select},
+    harness::{Answer, Identity, TestServer, listen, start, validity},
+};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(50);
@@ -183,6 +186,27 @@ async fn soon(server: &TestServer, token: &str) -> Value {
     let found =
         rt::retry(PATIENCE, PAUSE, |_: &()| true, || async { user(server, token).await.ok_or(()) });
     found.await.expect("the token is accepted in time")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reaches_issuer_through_proxy_of_its_network() {
+    let (issuer, key) = (Outside::start().await, signing());
+    issuer.show(&[&key]);
+    let mut entry = issuer.entry(json!({}));
+    entry["issuer"]["egressSelectorType"] = json!("controlplane");
+    let path = tempfile::tempdir().unwrap().keep().join("authentication.yaml");
+    write(&path, &[entry]);
+    let (tunnels, at) = (Tunnels::default(), issuer.url.trim_start_matches("https://"));
+    let server = start(|config| {
+        tunnels.serve(&select(config, &["controlplane"]), at.parse().ok());
+        config.authentication.file = Some(path);
+    })
+    .await;
+    assert_eq!(soon(&server, &issuer.token(&key, json!({}))).await["username"], "o:alice");
+    let targets = tunnels.take();
+    assert!(!targets.is_empty());
+    assert!(targets.iter().all(|line| *line == format!("CONNECT {at} HTTP/1.1")), "{targets:?}");
+    server.tasks.shutdown().stop();
 }
 
 #[tokio::test(flavor = "multi_thread")]

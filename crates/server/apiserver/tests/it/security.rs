@@ -43,6 +43,13 @@ async fn authenticates_by_certificate() {
 #[tokio::test(flavor = "multi_thread")]
 async fn allows_anonymous_public_endpoints() {
     let nobody = shared().tls(Identity::Nobody);
+    // As upstream, health pages fail while the initial objects are written.
+    let ask = || async {
+        let code = nobody.get("/readyz").await.code;
+        if code == 200 { Ok(()) } else { Err(code) }
+    };
+    let (patience, pause) = (Duration::from_secs(30), Duration::from_millis(10));
+    rt::retry(patience, pause, |code| *code == 500, ask).await.unwrap();
     for path in ["/livez", "/readyz", "/healthz", "/version"] {
         assert_eq!(nobody.get(path).await.code, 200, "{path}");
     }

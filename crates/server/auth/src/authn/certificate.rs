@@ -34,24 +34,16 @@ impl ClientCa {
         now: SystemTime,
     ) -> Result<Option<VerifiedCertificate>, CertificateError> {
         let verified = self.0.verify(chain, now)?;
-        Ok(verified.map(|verified| VerifiedCertificate {
-            user: user_of(verified.identity),
-            not_after: verified.not_after,
+        Ok(verified.map(|pki::VerifiedClient { identity, not_after }| {
+            let pki::Identity { name, groups, uid, credential_id } = identity;
+            let user = UserInfo::of_certificate(name, uid, groups, credential_id);
+            VerifiedCertificate { user, not_after }
         }))
     }
 
     /// Returns the CAs' names in DER, which a server sends to clients so that they select a certificate.
     pub fn authorities(&self) -> Vec<Vec<u8>> {
         self.0.authorities()
-    }
-}
-
-fn user_of(identity: pki::Identity) -> UserInfo {
-    UserInfo {
-        name: identity.name,
-        uid: identity.uid,
-        groups: identity.groups,
-        extra: [(CREDENTIAL_ID.to_owned(), vec![identity.credential_id])].into(),
     }
 }
 

@@ -7,6 +7,7 @@ use api_meta::go_quote;
 use super::{
     certificate::CertificateError,
     front_proxy::NotAllowed,
+    jwt::Signature,
     oidc::{ClaimsError, IdTokenError},
 };
 
@@ -32,11 +33,21 @@ pub enum TokenError {
     Remote(Box<dyn Error + Send + Sync>),
 }
 
+impl TokenError {
+    /// Returns `true` if the token names a key of service account tokens that is not known.
+    pub fn is_unknown_key(&self) -> bool {
+        matches!(self, Self::ServiceAccount(ServiceAccountTokenError::UnknownKey))
+    }
+}
+
 /// The reason why a service account token was rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceAccountTokenError {
     #[error("the service account token's signature is not by any known key")]
     Signature,
+    /// The token names a key that is not known. An external signer may have a newer one.
+    #[error("invalid signature, no keys found")]
+    UnknownKey,
     #[error("service account token has expired")]
     Expired,
     #[error("service account token is not valid yet")]
@@ -61,6 +72,17 @@ pub enum ServiceAccountTokenError {
     MarkedInvalid { namespace: String, secret: String, account: String, label: &'static str },
     #[error("the token is not valid for any of the requested audiences")]
     OtherAudience,
+}
+
+impl ServiceAccountTokenError {
+    /// Returns the error for a token whose signature is not valid.
+    pub(super) fn check(signature: Signature) -> Result<(), Self> {
+        match signature {
+            Signature::Valid => Ok(()),
+            Signature::Invalid => Err(Self::Signature),
+            Signature::UnknownKey => Err(Self::UnknownKey),
+        }
+    }
 }
 
 /// The reason why a request has no authenticated user.

@@ -18,14 +18,15 @@ struct Header {
     kid: String,
 }
 
+/// Encodes claims as the second part of a token.
+pub(super) fn encode_claims(claims: &impl Serialize) -> Result<String, KeyError> {
+    serde_json::to_vec(claims).map(|json| BASE64.encode(json)).map_err(|_| KeyError::Signing)
+}
+
 pub(super) fn sign(key: &SigningKey, claims: &impl Serialize) -> Result<String, KeyError> {
     let header =
         Header { alg: key.public().algorithm().name().into(), kid: key.public().id().into() };
-    let part = |json: serde_json::Result<Vec<u8>>| {
-        json.map(|j| BASE64.encode(j)).map_err(|_| KeyError::Signing)
-    };
-    let mut token =
-        format!("{}.{}", part(serde_json::to_vec(&header))?, part(serde_json::to_vec(claims))?);
+    let mut token = format!("{}.{}", encode_claims(&header)?, encode_claims(claims)?);
     let signature = key.sign(token.as_bytes())?;
     token.push('.');
     BASE64.encode_string(signature, &mut token);
@@ -43,16 +44,34 @@ pub(super) fn unverified<T: DeserializeOwned>(token: &str) -> Option<T> {
     serde_json::from_slice(&BASE64.decode(claims).ok()?).ok()
 }
 
-/// Reports whether one of the keys signed the token. If the token names a known key, only that key is tried.
-pub(super) fn verified(token: &str, keys: &[VerifyingKey]) -> bool {
-    let Some((message, signature)) = token.rsplit_once('.') else { return false };
+/// The result of the verification of a token's signature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Signature {
+    /// A known key signed the token.
+    Valid,
+    /// No known key signed the token.
+    Invalid,
+    /// The token names a key that is not known.
+    UnknownKey,
+}
+
+/// Verifies the signature of a token. Only the key that the token names is tried, or all if it names none.
+pub(super) fn verify(token: &str, keys: &[VerifyingKey]) -> Signature {
+    let Some((message, signature)) = token.rsplit_once('.') else { return Signature::Invalid };
     let header = message.split('.').next().and_then(|part| BASE64.decode(part).ok());
     let header = header.and_then(|json| serde_json::from_slice::<Header>(&json).ok());
-    let (Some(header), Ok(signature)) = (header, BASE64.decode(signature)) else { return false };
-    let named = keys.iter().any(|key| key.id() == header.kid);
-    keys.iter().filter(|key| !named || key.id() == header.kid).any(|key| {
+    let (Some(header), Ok(signature)) = (header, BASE64.decode(signature)) else {
+        return Signature::Invalid;
+    };
+    let mut named =
+        keys.iter().filter(|key| header.kid.is_empty() || key.id() == header.kid).peekable();
+    if named.peek().is_none() {
+        return Signature::UnknownKey;
+    }
+    let valid = named.any(|key| {
         key.algorithm().name() == header.alg && key.verifies(message.as_bytes(), &signature)
-    })
+    });
+    if valid { Signature::Valid } else { Signature::Invalid }
 }
 
 /// The SHA-256 hash of a token.
@@ -122,16 +141,17 @@ mod tests {
         let token = sign(&ours, &json!({"a": 1})).unwrap();
         assert_eq!(unverified::<Value>(&token), Some(json!({"a": 1})));
         let keys = [other.public().clone(), ours.public().clone()];
-        assert!(verified(&token, &keys));
-        assert!(!verified(&token, &keys[..1]));
+        assert_eq!(verify(&token, &keys), Signature::Valid);
+        assert_eq!(verify(&token, &keys[..1]), Signature::UnknownKey);
         let (head, rest) = token.split_once('.').unwrap();
         let forged =
             format!("{head}.{}.{}", BASE64.encode("{\"a\":2}"), rest.split_once('.').unwrap().1);
-        assert!(!verified(&forged, &keys));
+        assert_eq!(verify(&forged, &keys), Signature::Invalid);
         let unsigned = format!("{}.{}.", BASE64.encode("{\"alg\":\"none\"}"), BASE64.encode("{}"));
-        assert!(!verified(&unsigned, &keys));
+        assert_eq!(verify(&unsigned, &keys), Signature::Invalid);
         for junk in ["", ".", "..", "a.b.c", "a.b.c.d"] {
-            assert!(!verified(junk, &keys) && unverified::<Value>(junk).is_none());
+            assert_eq!(verify(junk, &keys), Signature::Invalid);
+            assert!(unverified::<Value>(junk).is_none());
         }
     }
 

@@ -1,5 +1,7 @@
 //! The keys that sign and verify service account tokens.
 
+use std::sync::{Arc, PoisonError, RwLock};
+
 use api_meta::Tree as _;
 use aws_lc_rs::{
     digest,
@@ -98,8 +100,10 @@ pub struct SigningKey {
 #[derive(Clone)]
 pub struct VerifyingKey {
     algorithm: Algorithm,
-    /// The key ID in tokens: a hash of the key.
+    /// The key ID in tokens: a hash of the key, or the name that an external signer gave it.
     id: String,
+    /// `true` if the key is not published for OpenID Connect discovery.
+    hidden: bool,
     /// The SubjectPublicKeyInfo.
     der: Vec<u8>,
     parsed: ParsedPublicKey,
@@ -215,7 +219,13 @@ impl VerifyingKey {
         };
         let parsed = parsed.map_err(|e| KeyError::Unsupported(e.to_string()))?;
         let id = BASE64.encode(digest::digest(&digest::SHA256, der));
-        Ok(Self { algorithm, id, der: der.to_vec(), parsed })
+        Ok(Self { algorithm, id, hidden: false, der: der.to_vec(), parsed })
+    }
+
+    /// Parses a key of an external signer: a SubjectPublicKeyInfo in DER with the ID that tokens name. A `hidden` key
+    /// verifies tokens and is not published.
+    pub fn external(id: String, der: &[u8], hidden: bool) -> Result<Self, KeyError> {
+        Ok(Self { id, hidden, ..Self::from_spki(der)? })
     }
 
     /// Returns the algorithm that a token's header must name. The token may not choose another one.
@@ -223,7 +233,16 @@ impl VerifyingKey {
         self.algorithm
     }
 
-    /// Returns the key ID (`kid`), which is computed from the public key as upstream does.
+    /// Returns `true` if the key is not published for OpenID Connect discovery.
+    pub fn is_hidden(&self) -> bool {
+        self.hidden
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        (&self.id, self.hidden, &self.der) == (&other.id, other.hidden, &other.der)
+    }
+
+    /// Returns the key ID (`kid`). Without an external signer it is computed from the public key as upstream does.
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -262,14 +281,44 @@ impl VerifyingKey {
     }
 }
 
+/// The keys that verify tokens, shared by all that read them. An external signer replaces them.
+#[derive(Clone)]
+pub struct KeyRing(Arc<RwLock<Arc<[VerifyingKey]>>>);
+
+impl KeyRing {
+    /// Creates a ring with its first keys.
+    pub fn new(keys: Vec<VerifyingKey>) -> Self {
+        Self(Arc::new(RwLock::new(keys.into())))
+    }
+
+    /// Returns the present keys. The slice is the same one until a key changes.
+    pub fn current(&self) -> Arc<[VerifyingKey]> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces the keys. Tokens of keys that are not among the new ones become invalid.
+    pub fn replace(&self, keys: Vec<VerifyingKey>) {
+        let old = self.current();
+        let unchanged =
+            old.len() == keys.len() && old.iter().zip(&keys).all(|(old, new)| old.is_same(new));
+        if !unchanged {
+            *self.0.write().unwrap_or_else(PoisonError::into_inner) = keys.into();
+        }
+    }
+}
+
+fn published(keys: &[VerifyingKey]) -> impl Iterator<Item = &VerifyingKey> {
+    keys.iter().filter(|key| !key.hidden)
+}
+
 /// Returns the `/openid/v1/jwks` document.
 pub fn jwks(keys: &[VerifyingKey]) -> Value {
-    json!({"keys": keys.iter().map(VerifyingKey::jwk).collect::<Vec<_>>()})
+    json!({"keys": published(keys).map(VerifyingKey::jwk).collect::<Vec<_>>()})
 }
 
 /// Returns the `/.well-known/openid-configuration` document.
 pub fn openid_configuration(issuer: &str, jwks_uri: &str, keys: &[VerifyingKey]) -> Value {
-    let mut algorithms: Vec<&str> = keys.iter().map(|key| key.algorithm.name()).collect();
+    let mut algorithms: Vec<&str> = published(keys).map(|key| key.algorithm.name()).collect();
     algorithms.sort_unstable();
     algorithms.dedup();
     json!({
@@ -304,6 +353,21 @@ mod tests {
             assert_eq!(jwk["kid"], ours.public().id());
             assert!(jwk["n"].is_string() || jwk["x"].is_string() && jwk["y"].is_string(), "{jwk}");
         }
+    }
+
+    #[test]
+    fn hides_excluded_keys_from_discovery() {
+        let der = |kind| signing_key(kind).public().der.clone();
+        let (shown, hidden) =
+            (der(&rcgen::PKCS_ECDSA_P256_SHA256), der(&rcgen::PKCS_ECDSA_P384_SHA384));
+        let keys = [
+            VerifyingKey::external("a".into(), &shown, false).unwrap(),
+            VerifyingKey::external("b".into(), &hidden, true).unwrap(),
+        ];
+        let listed = &jwks(&keys)["keys"];
+        assert_eq!((listed.as_array().unwrap().len(), &listed[0]["kid"]), (1, &json!("a")));
+        let document = openid_configuration("https://a", "https://a/keys", &keys);
+        assert_eq!(document["id_token_signing_alg_values_supported"], json!(["ES256"]));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{
     Authenticated, ServiceAccountTokenError as Refusal, TokenAuthenticator, TokenError, jwt,
-    keys::{KeyError, SigningKey, VerifyingKey},
+    keys::{KeyError, KeyRing, SigningKey},
 };
 
 /// The label of a Secret with an invalidated token. Its value is the date of the invalidation.
@@ -38,7 +38,7 @@ struct Claims {
 /// Authenticates these tokens against their Secret and service account.
 pub struct LegacyTokens {
     /// The keys that verify tokens.
-    pub keys: Vec<VerifyingKey>,
+    pub keys: KeyRing,
     /// The audiences of a token that names none.
     pub api_audiences: Vec<String>,
     /// Called with each Secret whose label [`LAST_USED`] is older than a day.
@@ -79,9 +79,7 @@ impl TokenAuthenticator for LegacyTokens {
         else {
             return Ok(None);
         };
-        if !jwt::verified(token, &self.keys) {
-            return Err(Refusal::Signature.into());
-        }
+        Refusal::check(jwt::verify(token, &self.keys.current()))?;
         let (namespace, deleted) = (&claims.namespace, "metadata.deletionTimestamp");
         let secret = objects.get(&GroupResource::SECRETS, namespace, &claims.secret);
         let secret = secret.filter(|secret| !secret.has(deleted)).filter(|secret| {
@@ -145,7 +143,7 @@ mod tests {
         let key = key(&rcgen::PKCS_ECDSA_P256_SHA256);
         let token = sign(&key, "ns", "s", "app", "u").unwrap();
         let tokens = LegacyTokens {
-            keys: vec![key.public().clone()],
+            keys: KeyRing::new(vec![key.public().clone()]),
             api_audiences: vec!["api".into()],
             used: None,
         };
@@ -166,7 +164,8 @@ mod tests {
         assert!(ask("other", "u", "api").is_err());
         assert!(ask(&token, "u2", "api").is_err());
         assert!(ask(&token, "u", "vault").is_err());
-        let other = LegacyTokens { keys: vec![], api_audiences: vec![], used: None };
+        let other =
+            LegacyTokens { keys: KeyRing::new(Vec::new()), api_audiences: vec![], used: None };
         assert!(
             other.authenticate(&token, &[], Timestamp::default(), &Cluster::default()).is_err()
         );
@@ -184,7 +183,7 @@ mod tests {
             told.lock().unwrap().push(format!("{namespace}/{name}"));
         });
         let tokens = LegacyTokens {
-            keys: vec![key.public().clone()],
+            keys: KeyRing::new(vec![key.public().clone()]),
             api_audiences: vec!["api".into()],
             used: Some(used),
         };

@@ -59,6 +59,11 @@ pub struct UnknownToken {
 }
 
 impl UnknownToken {
+    /// Returns `true` if the token names a key of service account tokens that is not known.
+    pub fn names_unknown_key(&self) -> bool {
+        matches!(&self.refused, Some(Unauthenticated::Token(error)) if error.is_unknown_key())
+    }
+
     /// Returns the user, given the result of the remote authentication of the token.
     pub fn settle(
         self,

@@ -13,7 +13,7 @@ use super::{
     Authenticated, ServiceAccountTokenError as Refusal, TokenAuthenticator, TokenError,
     certificate::CREDENTIAL_ID,
     jwt::{self, DigestCache},
-    keys::{KeyError, SigningKey, VerifyingKey},
+    keys::{KeyError, KeyRing, SigningKey, VerifyingKey},
 };
 
 /// The extra field with the name of the token's Pod.
@@ -107,8 +107,14 @@ fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>
 /// Authenticates bound service account tokens.
 pub struct ServiceAccountTokens {
     issuers: Vec<String>,
-    keys: Vec<VerifyingKey>,
-    checked: DigestCache<Claims>,
+    keys: KeyRing,
+    checked: DigestCache<Verified>,
+}
+
+/// The claims of a token, and the keys among which its signature was valid.
+struct Verified {
+    claims: Claims,
+    keys: Arc<[VerifyingKey]>,
 }
 
 /// The number of cached tokens, enough for every Pod of a large cluster.
@@ -117,31 +123,27 @@ const REMEMBERED: usize = 8192;
 impl ServiceAccountTokens {
     /// Creates the authenticator. The first issuer also issues tokens. All are accepted, so that an issuer can be
     /// replaced without a gap.
-    pub fn new(issuers: Vec<String>, keys: Vec<VerifyingKey>) -> Self {
+    pub fn new(issuers: Vec<String>, keys: KeyRing) -> Self {
         Self { issuers, keys, checked: DigestCache::new(REMEMBERED) }
     }
 
-    /// Returns the keys that verify tokens, for `/openid/v1/jwks`.
-    pub fn keys(&self) -> &[VerifyingKey] {
-        &self.keys
-    }
-
     /// Returns the verified claims, or `None` if the token has another issuer.
-    fn claims(&self, token: &str) -> Result<Option<Arc<Claims>>, Refusal> {
-        let key = DigestCache::<Claims>::key(token);
-        if let Some(claims) = self.checked.get(&key) {
-            return Ok(Some(claims));
+    fn claims(&self, token: &str) -> Result<Option<Arc<Verified>>, Refusal> {
+        let key = DigestCache::<Verified>::key(token);
+        let keys = self.keys.current();
+        // Other keys may no longer have the one that signed the token.
+        if let Some(known) = self.checked.get(&key).filter(|known| Arc::ptr_eq(&known.keys, &keys))
+        {
+            return Ok(Some(known));
         }
         let Some(claims) = jwt::unverified::<Claims>(token) else { return Ok(None) };
         if !self.issuers.contains(&claims.iss) {
             return Ok(None);
         }
-        if !jwt::verified(token, &self.keys) {
-            return Err(Refusal::Signature);
-        }
-        let claims = Arc::new(claims);
-        self.checked.insert(key, claims.clone());
-        Ok(Some(claims))
+        Refusal::check(jwt::verify(token, &keys))?;
+        let verified = Arc::new(Verified { claims, keys });
+        self.checked.insert(key, verified.clone());
+        Ok(Some(verified))
     }
 }
 
@@ -153,7 +155,8 @@ impl TokenAuthenticator for ServiceAccountTokens {
         now: Timestamp,
         objects: &dyn Objects,
     ) -> Result<Option<Authenticated>, TokenError> {
-        let Some(claims) = self.claims(token)? else { return Ok(None) };
+        let Some(verified) = self.claims(token)? else { return Ok(None) };
+        let claims = &verified.claims;
         if now.unix() > claims.exp + LEEWAY_SECONDS {
             return Err(Refusal::Expired.into());
         }
@@ -170,7 +173,7 @@ impl TokenAuthenticator for ServiceAccountTokens {
             tracing::debug!(user = %claims.sub, "a client uses a service account token that it should have refreshed");
         }
         check_bound(&claims.bound, now, objects)?;
-        Ok(Some(Authenticated { user: user_of(&claims), audiences: matched }))
+        Ok(Some(Authenticated { user: user_of(claims), audiences: matched }))
     }
 }
 
@@ -228,8 +231,6 @@ fn user_of(claims: &Claims) -> UserInfo {
 
 /// Issues tokens for the `token` subresource of service accounts.
 pub struct TokenIssuer {
-    /// The key that signs tokens.
-    pub key: SigningKey,
     /// The issuer in tokens.
     pub issuer: String,
     /// The audiences of a token if the request names none.
@@ -257,16 +258,48 @@ struct ObjectRef {
     uid: String,
 }
 
+/// The claims for a TokenRequest, which have to be signed. Read [`Issue::claims`] or [`Issue::sign`], then
+/// [`Issue::answer`].
+#[derive(Debug)]
+pub struct Issue {
+    claims: Claims,
+    requested: i64,
+}
+
+impl Issue {
+    /// Returns the second part of the token, in base64url.
+    pub fn claims(&self) -> Result<String, KeyError> {
+        jwt::encode_claims(&self.claims)
+    }
+
+    /// Signs the token with a local key.
+    pub fn sign(&self, key: &SigningKey) -> Result<String, KeyError> {
+        jwt::sign(key, &self.claims)
+    }
+
+    /// Writes the signed token and its terms to the `spec` and `status` of the TokenRequest.
+    pub fn answer(&self, request: &mut Value, token: &str) {
+        request.put(&["spec", "audiences"], json!(self.claims.aud));
+        request.put(&["spec", "expirationSeconds"], self.requested);
+        // The client gets the short lifetime, so that it refreshes the token.
+        let told = self.claims.bound.warnafter.unwrap_or(self.claims.exp);
+        request.put(
+            &["status"],
+            json!({"token": token, "expirationTimestamp": Timestamp::from_unix(told, 0).to_string()}),
+        );
+    }
+}
+
 impl TokenIssuer {
-    /// Answers a TokenRequest: sets its `spec` and `status`. `id` is a new UUID.
-    pub fn answer(
+    /// Decides the claims for a TokenRequest. `id` is a new UUID.
+    pub fn issue(
         &self,
-        request: &mut Value,
+        request: &Value,
         (namespace, name): (&str, &str),
         objects: &dyn Objects,
         now: Timestamp,
         id: String,
-    ) -> Result<(), Status> {
+    ) -> Result<Issue, Status> {
         let spec = Spec::deserialize(&request["spec"]).map_err(|e| {
             Status::bad_request(format!("cannot read the TokenRequest's spec: {e}"))
         })?;
@@ -292,7 +325,7 @@ impl TokenIssuer {
             lifetime = EXTENDED_EXPIRATION.min(self.max_expiration.unwrap_or(i64::MAX));
         }
         let claims = Claims {
-            aud: audiences.clone(),
+            aud: audiences,
             exp: now.unix() + lifetime,
             iat: now.unix(),
             iss: self.issuer.clone(),
@@ -301,20 +334,7 @@ impl TokenIssuer {
             sub: UserInfo::service_account(namespace, name).name,
             bound,
         };
-        let token = jwt::sign(&self.key, &claims)
-            .map_err(|e: KeyError| Status::internal(format!("failed to generate token: {e}")))?;
-        request.put(&["spec", "audiences"], json!(audiences));
-        request.put(
-            &["spec", "expirationSeconds"],
-            requested.min(self.max_expiration.unwrap_or(i64::MAX)),
-        );
-        // The client gets the short lifetime, so that it refreshes the token.
-        let told = claims.bound.warnafter.unwrap_or(claims.exp);
-        request.put(
-            &["status"],
-            json!({"token": token, "expirationTimestamp": Timestamp::from_unix(told, 0).to_string()}),
-        );
-        Ok(())
+        Ok(Issue { claims, requested: requested.min(self.max_expiration.unwrap_or(i64::MAX)) })
     }
 }
 

@@ -40,7 +40,8 @@ fn no_tls() -> Arc<rustls::ClientConfig> {
 
 async fn reach(url: &str, target: &str) -> Result<(), String> {
     let proxy = Proxy::parse(url).map_err(|error| error.to_string())?;
-    let mut stream = proxy.connect(target, &no_tls()).await.map_err(|error| error.to_string())?;
+    let mut stream =
+        proxy.connect(target, Some(&no_tls())).await.map_err(|error| error.to_string())?;
     stream.write_all(b"hello").await.unwrap();
     stream.shutdown().await.unwrap();
     Ok(())
@@ -100,14 +101,14 @@ async fn speaks_socks5_with_names_addresses_and_logins() {
 #[test]
 fn parses_schemes_ports_and_logins() {
     let parsed = |url: &str| {
-        let parsed = Proxy::parse(url).map(|p| (p.kind, p.authority, p.login));
+        let parsed = Proxy::parse(url).map(|p| (format!("{:?}", p.kind), p.authority, p.login));
         parsed.map_err(|error| error.to_string())
     };
     let login = Some(("a".to_owned(), "b:c".to_owned()));
     for (url, wanted) in [
-        ("http://proxy", (Kind::Http, "proxy:80".to_owned(), None)),
-        ("https://proxy/", (Kind::Https, "proxy:443".to_owned(), None)),
-        ("socks5://a:b%3Ac@[::1]", (Kind::Socks5, "[::1]:1080".to_owned(), login)),
+        ("http://proxy", ("Http".to_owned(), "proxy:80".to_owned(), None)),
+        ("https://proxy/", ("Https(None)".to_owned(), "proxy:443".to_owned(), None)),
+        ("socks5://a:b%3Ac@[::1]", ("Socks5".to_owned(), "[::1]:1080".to_owned(), login)),
     ] {
         assert_eq!(parsed(url), Ok(wanted), "{url}");
     }
@@ -118,4 +119,69 @@ fn parses_schemes_ports_and_logins() {
         parsed("ftp://proxy").unwrap_err(),
         "unsupported scheme \"ftp\", must be http, https, or socks5"
     );
+}
+
+#[tokio::test]
+async fn tunnels_through_unix_socket() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("proxy.sock");
+    let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+    let serving = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut head = vec![0; 4096];
+        let length = stream.read(&mut head).await.unwrap();
+        head.truncate(length);
+        stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nhello").await.unwrap();
+        String::from_utf8(head).unwrap()
+    });
+    let mut stream = Proxy::unix(&socket).open("10.0.0.1:10250").await.unwrap();
+    let mut through = String::new();
+    stream.read_to_string(&mut through).await.unwrap();
+    let head = serving.await.unwrap();
+    assert_eq!(head, "CONNECT 10.0.0.1:10250 HTTP/1.1\r\nHost: 10.0.0.1:10250\r\n\r\n");
+    assert_eq!(through, "hello");
+    let error = Proxy::unix(&directory.path().join("none")).open("a:1").await.err().unwrap();
+    assert!(error.to_string().contains("through the proxy"), "{error}");
+}
+
+#[tokio::test]
+async fn tunnels_by_tls_with_settings_of_proxy() {
+    use std::time::SystemTime;
+
+    use pki::Validity;
+
+    use crate::{TlsMaterial, http::tests};
+
+    let authority = tests::authority();
+    let validity = Validity::starting(SystemTime::now(), std::time::Duration::from_secs(3600));
+    let names = vec![pki::AltName::Ip([127, 0, 0, 1].into())];
+    let acceptor = tests::acceptor(&[b"http/1.1"], &authority, validity, names);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    let serving = tokio::spawn(async move {
+        for _ in 0..2 {
+            let (stream, _) = listener.accept().await.unwrap();
+            let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+            let mut head = [0; 4096];
+            let _ = stream.read(&mut head).await.unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nhello").await.unwrap();
+            stream.shutdown().await.unwrap();
+        }
+    });
+    let trusting = |ca: Vec<u8>| {
+        let material = TlsMaterial { ca: Some(ca), ..TlsMaterial::default() };
+        Some(ClientTls::from(material.client_config().unwrap()))
+    };
+    let other = trusting(tests::authority().cert().to_pem().into_bytes());
+    let error = Proxy::http_connect(&url, other).unwrap().open("a:1").await.err().unwrap();
+    assert!(error.to_string().contains("through the proxy"), "{error}");
+    let own = trusting(authority.cert().to_pem().into_bytes());
+    let mut stream = Proxy::http_connect(&url, own).unwrap().open("a:1").await.unwrap();
+    let mut through = String::new();
+    stream.read_to_string(&mut through).await.unwrap();
+    assert_eq!(through, "hello");
+    serving.await.unwrap();
+    let none = Proxy::http_connect(&url, None).unwrap().open("a:1").await.err().unwrap();
+    assert!(none.to_string().contains("through the proxy"), "{none}");
+    assert!(Proxy::http_connect("socks5://a", None).is_err());
 }

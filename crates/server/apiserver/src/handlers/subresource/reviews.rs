@@ -23,7 +23,8 @@ use crate::{
 };
 
 pub(super) async fn create(state: &State, call: &Call) -> Answer {
-    let accepted = ResponseFormat::negotiate_without_tables(&call.headers, &call.info.query)?;
+    let (headers, query) = (&call.headers, &call.info.query);
+    let accepted = ResponseFormat::negotiate_without_tables(headers, query, call.encodings)?;
     let mut review = decode::decode_object(call, read_body(state, call).await?)?;
     let attributes = Attributes::create(call);
     admission::admit(state, &attributes, &mut review).await?;

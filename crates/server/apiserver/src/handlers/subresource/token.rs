@@ -36,11 +36,12 @@ pub(super) async fn create(state: &State, call: &Call) -> Answer {
     let owner = (call.path.namespace.as_str(), call.path.name.as_str());
     let objects = &*state.security.objects;
     let requested = request["spec"]["expirationSeconds"].as_i64().unwrap_or_default();
-    state
-        .security
-        .tokens
-        .answer(&mut request, owner, objects, clock::now(), id)
+    let tokens = &state.security.tokens;
+    let issue = tokens
+        .issue(&request, owner, objects, clock::now(), id)
         .map_err(|status: Status| Box::new(status))?;
+    let token = state.security.sign(&issue).await?;
+    issue.answer(&mut request, &token);
     let allowed = request["spec"]["expirationSeconds"].as_i64().unwrap_or_default();
     if allowed < requested {
         call.warn(format!(

@@ -11,7 +11,7 @@ pub use claims::{ClaimError, ClaimsError, JwtAuthenticator};
 pub use expressions::ExpressionError;
 pub use jwks::KeySet;
 pub use token::{ALGORITHMS, IdToken, IdTokenError, untrusted_issuer};
-pub use validation::{MAX_ISSUERS, authenticators};
+pub use validation::{EgressTypes, MAX_ISSUERS, authenticators};
 
 #[cfg(test)]
 mod tests;

@@ -19,7 +19,7 @@ fn config(jwt: &str, more: &str) -> AuthenticationConfiguration {
 }
 
 fn told(jwt: &str, more: &str) -> String {
-    match authenticators(&config(jwt, more), &["https://ours".to_owned()]) {
+    match authenticators(&config(jwt, more), &["https://ours".to_owned()], EgressTypes::None) {
         Ok(_) => String::new(),
         Err(errors) => aggregate(&errors),
     }
@@ -30,7 +30,9 @@ fn mapped(mappings: &str, more: &str) -> JwtAuthenticator {
     let text = format!(
         "[{{issuer: {{url: '{URL}', audiences: [k8s]}}, claimMappings: {mappings}{more}}}]"
     );
-    authenticators(&config(&text, ""), &[]).unwrap_or_else(|e| panic!("{e:?}")).remove(0)
+    authenticators(&config(&text, ""), &[], EgressTypes::None)
+        .unwrap_or_else(|e| panic!("{e:?}"))
+        .remove(0)
 }
 
 fn keys(of: &[&SigningKey]) -> KeySet {
@@ -285,6 +287,10 @@ fn reports_errors_in_upstream_words() {
         (
             issuer("url: 'https://a', audiences: [b], certificateAuthority: x"),
             "jwt[0].issuer.certificateAuthority: Invalid value: \"<omitted>\": data does not contain any valid RSA or ECDSA certificates",
+        ),
+        (
+            issuer("url: 'https://a', audiences: [b], egressSelectorType: cluster"),
+            "jwt[0].issuer.egressSelectorType: Invalid value: \"cluster\": oidc: egress lookup required with egress selector type \"cluster\"",
         ),
         (
             issuer("url: 'https://a', audiences: [b], egressSelectorType: x"),

@@ -23,10 +23,22 @@ pub const MAX_ISSUERS: usize = 64;
 const BOTH: &str = "claim and expression can't both be set";
 const NEITHER: &str = "claim or expression is required";
 
+/// The egress selectors that issuers may name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EgressTypes {
+    /// The server has no egress selector.
+    None,
+    /// The server has one, so that issuers may name a network.
+    Configured,
+}
+
+const EGRESS_TYPES: [&str; 2] = ["controlplane", "cluster"];
+
 /// Compiles the issuers of a configuration. `disallowed` are the issuers of our own service account tokens.
 pub fn authenticators(
     config: &AuthenticationConfiguration,
     disallowed: &[String],
+    egress: EgressTypes,
 ) -> Result<Vec<JwtAuthenticator>, ErrorList> {
     let (root, mut errors, mut all) = (Path::new("jwt"), ErrorList::new(), Vec::new());
     if config.jwt.len() > MAX_ISSUERS {
@@ -37,6 +49,12 @@ pub fn authenticators(
         let at = root.index(i);
         all.push(authenticator(jwt, &at, disallowed, &mut errors));
         let (at, issuer) = (at.child("issuer"), &jwt.issuer);
+        let selector = issuer.egress_selector_type.as_str();
+        if egress == EgressTypes::None && EGRESS_TYPES.contains(&selector) {
+            let detail =
+                format!("oidc: egress lookup required with egress selector type {selector:?}");
+            errors.push(FieldError::invalid(&at.child("egressSelectorType"), selector, detail));
+        }
         if !issuers.insert(&issuer.url) {
             errors.push(FieldError::duplicate(&at.child("url"), &*issuer.url));
         }
@@ -126,16 +144,11 @@ fn validate_issuer(issuer: &Issuer, disallowed: &[String], at: &Path, errors: &m
         let detail = "data does not contain any valid RSA or ECDSA certificates";
         errors.push(FieldError::invalid(&at.child("certificateAuthority"), "<omitted>", detail));
     }
-    let (egress, at) = (issuer.egress_selector_type.as_str(), at.child("egressSelectorType"));
-    let detail = match egress {
-        "" => return,
-        // There is no --egress-selector-config-file. Upstream also rejects these types without that flag.
-        "controlplane" | "cluster" => {
-            format!("oidc: egress lookup required with egress selector type {egress:?}")
-        }
-        _ => "egress selector must be either controlplane or cluster".to_owned(),
-    };
-    errors.push(FieldError::invalid(&at, egress, detail));
+    let selector = issuer.egress_selector_type.as_str();
+    if !selector.is_empty() && !EGRESS_TYPES.contains(&selector) {
+        let detail = "egress selector must be either controlplane or cluster";
+        errors.push(FieldError::invalid(&at.child("egressSelectorType"), selector, detail));
+    }
 }
 
 fn validate_url(url: &str, disallowed: &[String], at: &Path, errors: &mut ErrorList) {

@@ -19,14 +19,39 @@ fn pod(uid: &str, deleted: Option<&str>) -> Value {
     })
 }
 
-fn issuer() -> TokenIssuer {
-    TokenIssuer {
-        key: key(&rcgen::PKCS_ECDSA_P256_SHA256),
+/// An issuer with a local key.
+struct LocalIssuer {
+    terms: TokenIssuer,
+    key: SigningKey,
+}
+
+impl LocalIssuer {
+    fn answer(
+        &self,
+        request: &mut Value,
+        account: (&str, &str),
+        cluster: &Cluster,
+    ) -> Result<(), Status> {
+        let issue = self.terms.issue(request, account, cluster, now(0), "id".into())?;
+        let token = issue.sign(&self.key).unwrap();
+        issue.answer(request, &token);
+        Ok(())
+    }
+
+    fn authenticator(&self) -> ServiceAccountTokens {
+        let keys = KeyRing::new(vec![self.key.public().clone()]);
+        ServiceAccountTokens::new(vec![API.into()], keys)
+    }
+}
+
+fn issuer() -> LocalIssuer {
+    let terms = TokenIssuer {
         issuer: API.into(),
         api_audiences: vec![API.into()],
         max_expiration: None,
         extend: true,
-    }
+    };
+    LocalIssuer { terms, key: key(&rcgen::PKCS_ECDSA_P256_SHA256) }
 }
 
 fn now(seconds: i64) -> Timestamp {
@@ -40,9 +65,9 @@ fn bound_to_pod(expiration: i64) -> Value {
 #[test]
 fn rejects_token_of_deleted_object() {
     let (issuer, mut cluster) = (issuer(), cluster());
-    let tokens = ServiceAccountTokens::new(vec![API.into()], vec![issuer.key.public().clone()]);
+    let tokens = issuer.authenticator();
     let mut request = bound_to_pod(600);
-    issuer.answer(&mut request, ("ns", "app"), &cluster, now(0), "id".into()).unwrap();
+    issuer.answer(&mut request, ("ns", "app"), &cluster).unwrap();
     let token = request["status"]["token"].as_str().unwrap();
     assert_eq!(request["status"]["expirationTimestamp"], now(600).to_string());
     let ask =
@@ -78,9 +103,9 @@ fn rejects_token_of_deleted_object() {
 #[test]
 fn ignores_tokens_of_other_issuers() {
     let (ours, theirs, cluster) = (issuer(), issuer(), cluster());
-    let tokens = ServiceAccountTokens::new(vec![API.into()], vec![ours.key.public().clone()]);
+    let tokens = ours.authenticator();
     let mut request = json!({"spec": {}});
-    theirs.answer(&mut request, ("ns", "app"), &cluster, now(0), String::new()).unwrap();
+    theirs.answer(&mut request, ("ns", "app"), &cluster).unwrap();
     let ask = |token: &str| tokens.authenticate(token, &[API.into()], now(0), &cluster);
     assert!(
         ask(request["status"]["token"].as_str().unwrap()).is_err(),
@@ -88,8 +113,9 @@ fn ignores_tokens_of_other_issuers() {
     );
     assert_eq!(ask("abcdef.0123456789abcdef").unwrap(), None);
 
-    let elsewhere = TokenIssuer { issuer: "https://other".into(), ..theirs };
-    elsewhere.answer(&mut request, ("ns", "app"), &cluster, now(0), String::new()).unwrap();
+    let terms = TokenIssuer { issuer: "https://other".into(), ..theirs.terms };
+    let elsewhere = LocalIssuer { terms, ..theirs };
+    elsewhere.answer(&mut request, ("ns", "app"), &cluster).unwrap();
     assert_eq!(ask(request["status"]["token"].as_str().unwrap()).unwrap(), None);
 }
 
@@ -97,7 +123,7 @@ fn ignores_tokens_of_other_issuers() {
 fn accepts_automatic_tokens_for_a_year() {
     let (issuer, cluster) = (issuer(), cluster());
     let mut request = bound_to_pod(3607);
-    issuer.answer(&mut request, ("ns", "app"), &cluster, now(0), String::new()).unwrap();
+    issuer.answer(&mut request, ("ns", "app"), &cluster).unwrap();
     let claims: Claims = jwt::unverified(request["status"]["token"].as_str().unwrap()).unwrap();
     assert_eq!(claims.exp - claims.iat, EXTENDED_EXPIRATION);
     assert_eq!(claims.bound.warnafter, Some(now(3607).unix()));
@@ -106,9 +132,10 @@ fn accepts_automatic_tokens_for_a_year() {
 
 #[test]
 fn expires_automatic_tokens_without_extension() {
-    let (issuer, cluster) = (TokenIssuer { extend: false, ..issuer() }, cluster());
+    let (mut issuer, cluster) = (issuer(), cluster());
+    issuer.terms.extend = false;
     let mut request = bound_to_pod(3607);
-    issuer.answer(&mut request, ("ns", "app"), &cluster, now(0), String::new()).unwrap();
+    issuer.answer(&mut request, ("ns", "app"), &cluster).unwrap();
     let claims: Claims = jwt::unverified(request["status"]["token"].as_str().unwrap()).unwrap();
     assert_eq!((claims.exp - claims.iat, claims.bound.warnafter), (3607, None));
 }
@@ -136,16 +163,31 @@ fn rejects_invalid_requests() {
         ),
     ];
     for (mut request, code, message) in cases {
-        let refused = issuer
-            .answer(&mut request, ("ns", "app"), &cluster, now(0), String::new())
-            .unwrap_err();
+        let refused = issuer.answer(&mut request, ("ns", "app"), &cluster).unwrap_err();
         assert_eq!((refused.code, refused.message.as_str()), (code, message));
     }
     let mut request = json!({"spec": {}});
-    assert!(
-        issuer
-            .answer(&mut request, ("ns", "nobody"), &cluster, now(0), String::new())
-            .unwrap_err()
-            .is_not_found()
-    );
+    assert!(issuer.answer(&mut request, ("ns", "nobody"), &cluster).unwrap_err().is_not_found());
+}
+
+#[test]
+fn rejects_cached_token_after_its_key_is_removed() {
+    let (issuer, cluster) = (issuer(), cluster());
+    let keys = KeyRing::new(vec![issuer.key.public().clone()]);
+    let tokens = ServiceAccountTokens::new(vec![API.into()], keys.clone());
+    let mut request = json!({"spec": {}});
+    issuer.answer(&mut request, ("ns", "app"), &cluster).unwrap();
+    let token = request["status"]["token"].as_str().unwrap();
+    let ask = || tokens.authenticate(token, &[API.into()], now(0), &cluster);
+    assert!(ask().unwrap().is_some());
+    let unchanged = keys.current();
+    keys.replace(vec![issuer.key.public().clone()]);
+    assert!(Arc::ptr_eq(&unchanged, &keys.current()), "equal keys leave cached tokens valid");
+
+    keys.replace(vec![key(&rcgen::PKCS_ECDSA_P256_SHA256).public().clone()]);
+    let error = ask().unwrap_err();
+    assert_eq!(error.to_string(), "invalid signature, no keys found");
+    assert!(error.is_unknown_key());
+    keys.replace(vec![issuer.key.public().clone()]);
+    assert!(ask().unwrap().is_some());
 }
