@@ -26,6 +26,7 @@ mod leader_election;
 pub mod proxy;
 pub mod scheduler;
 mod shared;
+mod tracing;
 pub mod yaml;
 
 pub use admission::admission_plugins;
@@ -42,3 +43,4 @@ pub use leader_election::LeaderElectionFlags;
 pub use proxy::KubeProxyConfiguration;
 pub use scheduler::KubeSchedulerConfiguration;
 pub use shared::{ClientConnection, Logging, Taint};
+pub use tracing::TracingConfiguration;

@@ -238,5 +238,6 @@ fn api_config(cluster: &Cluster) -> Result<Config, Error> {
         seats: Config::SEATS,
         request_timeout: Config::REQUEST_TIMEOUT,
         processor_time: Config::PROCESSOR_TIME,
+        tracing: None,
     })
 }

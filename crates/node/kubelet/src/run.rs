@@ -29,6 +29,7 @@ use crate::{
     pulls::PullRecords,
     shutdown,
     sources::{api, files, manifest::StaticPods, mirror, url},
+    startups::Startups,
 };
 
 /// The configuration of one kubelet.
@@ -126,6 +127,14 @@ pub async fn run(
     Ok(())
 }
 
+/// Starts the export of traces, if it is configured.
+fn tracer(settings: &Settings, metrics: &Metrics, tasks: &Tasks) -> Result<otlp::Tracer, Error> {
+    let Some(exporter) = &settings.tracing else { return Ok(otlp::Tracer::default()) };
+    let attributes = vec![("host.name", settings.node_name.clone())];
+    let resource = otlp::Resource { service: "kubelet", attributes };
+    Ok(exporter.start(resource, metrics, tasks)?)
+}
+
 /// Returns the files of the kubelet's certificates, which need not exist.
 fn certificate_files(settings: &Settings) -> CertificateFiles {
     let (node, dir) = (settings.node_name.clone(), &settings.cert_dir);
@@ -155,9 +164,11 @@ async fn context(
         .map_err(|source| Error::Root { path: settings.root.clone(), source })?;
     let machine = Machine::read();
     let clock: Arc<dyn rt::Clock> = Arc::new(rt::SystemClock);
-    let metrics = Metrics::of_component(diagnostics::KUBERNETES_VERSION);
+    let metrics = diagnostics::component_metrics(&settings.features);
     let client = client.map(|client| client.measured(&client::ClientMetrics::new(&metrics)));
     let kubelet_metrics = KubeletMetrics::new(&metrics);
+    let tracer = tracer(&settings, &metrics, tasks)?;
+    let startups = Startups::new(&metrics);
     follow_certificates(&metrics, certificate_files(&settings));
     let devices = Arc::new(Devices::new(&settings.root, clock.clone(), tasks));
     let topology = Topology::read_if_needed(Path::new("/sys"), machine.memory, &settings.placement)
@@ -213,6 +224,8 @@ async fn context(
         pressures: Default::default(),
         stats: Arc::new(Stats::new(sources, metrics)),
         metrics: kubelet_metrics,
+        tracer,
+        startups,
         pull_records: PullRecords::new(&settings.root, settings.verification.clone()),
         client,
         clock,
@@ -260,6 +273,7 @@ async fn serve(
         pods: Arc::new(pods.clone()),
         stats: ctx.stats.clone(),
         health,
+        tracer: ctx.tracer.clone(),
         clock: ctx.clock.clone(),
         tasks: ctx.tasks.clone(),
     })

@@ -5,6 +5,7 @@ mod access;
 mod audit;
 mod serving;
 mod tokens;
+mod tracing;
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
@@ -23,6 +24,7 @@ use self::{
     audit::{AuditFlagError, AuditFlags},
     serving::{ServingFlagError, ServingFlags},
     tokens::{TokenFlagError, TokenFlags},
+    tracing::{TracingFlagError, TracingFlags},
 };
 use crate::config::{Config, FrontProxy, ProxyClient};
 pub use crate::config::{RuntimeConfig, RuntimeConfigError};
@@ -135,6 +137,9 @@ pub struct Args {
     /// Flags of the listener
     #[command(flatten)]
     pub serving: ServingFlags,
+    /// Flags of tracing
+    #[command(flatten)]
+    pub tracing: TracingFlags,
     /// The flag of feature gates
     #[command(flatten)]
     pub features: FeatureGateFlags,
@@ -280,6 +285,8 @@ pub enum FlagError {
     Serving(#[from] ServingFlagError),
     #[error(transparent)]
     Tokens(#[from] TokenFlagError),
+    #[error(transparent)]
+    Tracing(#[from] TracingFlagError),
     /// Flow control without a seat.
     #[error(
         "invalid configuration: MaxRequestsInFlight={reading} and MaxMutatingRequestsInFlight={mutating}; they must \
@@ -350,6 +357,7 @@ impl Args {
             disable_admission: self.disable_admission_plugins.clone(),
             admission_file: self.admission_control_config_file.clone(),
             seats: self.seats()?,
+            tracing: self.tracing.exporter()?,
         })
     }
 
@@ -463,7 +471,6 @@ const REFUSED: &[Flag] = &[
     ("etcd-servers-overrides", true, ONE_STORE),
     ("kubernetes-service-node-port", true, "the Service kubernetes has a cluster address only"),
     ("service-account-signing-endpoint", true, "tokens are signed with a key file"),
-    ("tracing-config-file", true, "requests are not traced"),
     ("tls-curve-preferences", true, "curves are X25519, P-256 and P-384"),
 ];
 

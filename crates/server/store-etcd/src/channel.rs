@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use otlp::Traced;
 use rt::Backoff;
 use store::{Error, Result};
 use tonic::{
@@ -34,9 +35,12 @@ pub(crate) enum Repeat {
     IfUnsent,
 }
 
+/// The connection to a member. Its calls are parts of the traces of requests.
+pub(crate) type Connection = Traced<Channel>;
+
 /// A lazy connection per member. All requests go to one member until it fails.
 pub(crate) struct Channels {
-    members: Vec<(String, Channel)>,
+    members: Vec<(String, Connection)>,
     current: AtomicUsize,
     patience: Duration,
     /// `true` if TLS is used without a client certificate, a likely cause of broken connections.
@@ -64,7 +68,7 @@ impl Channels {
     }
 
     /// Returns the current member.
-    pub(crate) fn current(&self) -> (usize, Channel) {
+    pub(crate) fn current(&self) -> (usize, Connection) {
         let at = self.current.load(Ordering::Relaxed) % self.members.len();
         (at, self.members[at].1.clone())
     }
@@ -92,7 +96,7 @@ impl Channels {
     /// Sends a request until it is answered, must not be repeated, or `patience` is over.
     pub(crate) async fn call<T, F, A>(&self, repeat: Repeat, send: F) -> Result<T, RequestFailure>
     where
-        F: Fn(Channel) -> A,
+        F: Fn(Connection) -> A,
         A: Future<Output = Result<Response<T>, Status>>,
     {
         let end = tokio::time::Instant::now() + self.patience;
@@ -119,7 +123,7 @@ impl Channels {
     }
 }
 
-fn connect_lazily(url: &str, tls: Option<&ClientTlsConfig>) -> Result<Channel> {
+fn connect_lazily(url: &str, tls: Option<&ClientTlsConfig>) -> Result<Connection> {
     let bad = |detail: String| Error::Unavailable { operation: "connect to etcd", detail };
     let mut endpoint = Endpoint::from_shared(url.to_owned())
         .map_err(|error| bad(format!("the endpoint {url:?} is not a URL: {error}")))?
@@ -146,7 +150,7 @@ fn connect_lazily(url: &str, tls: Option<&ClientTlsConfig>) -> Result<Channel> {
             )));
         }
     }
-    Ok(endpoint.connect_lazy())
+    Ok(Traced::new(endpoint.connect_lazy()))
 }
 
 fn read_tls(files: &TlsFiles) -> Result<ClientTlsConfig> {

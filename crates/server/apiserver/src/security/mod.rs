@@ -7,7 +7,7 @@ mod authorization_error;
 mod authorizers;
 mod files;
 mod issuers;
-mod metrics;
+pub(crate) mod metrics;
 mod tokens;
 mod webhook_authorizer;
 mod webhook_tokens;

@@ -44,4 +44,5 @@ mod services;
 mod slow;
 mod sockets;
 mod subresources;
+mod traces;
 mod watches;
