@@ -22,6 +22,7 @@ mod custom;
 mod devices;
 mod dra_driver;
 mod dual_stack;
+mod encryption;
 mod external_ca;
 mod external_etcd;
 mod ha;
