@@ -147,7 +147,7 @@ impl Configuration {
     }
 
     fn change_keys(&mut self, change: impl Fn(usize, &mut Vec<Value>)) {
-        let Some(entries) = self.0["resources"].as_array_mut() else { return };
+        let Some(Value::Array(entries)) = self.0.get_mut("resources") else { return };
         for entry in entries {
             let provider = first_provider(entry).to_owned();
             let known = PROVIDERS.iter().find(|(name, _)| *name == provider);

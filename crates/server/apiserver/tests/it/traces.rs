@@ -153,7 +153,8 @@ async fn passes_context_to_webhook() {
     }]});
     let configurations = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
     admin.post(configurations, &configuration).await.ok();
-    let maps = "/api/v1/namespaces/default/configmaps";
+    let namespace = admin.namespace().await;
+    let maps = &format!("/api/v1/namespaces/{namespace}/configmaps");
     let map = json!({"metadata": {"generateName": "m-"}}).to_string();
     let content = ("content-type", "application/json");
     admin.send("POST", maps, &[content, ("traceparent", PARENT)], map.clone()).await.ok();
@@ -166,7 +167,7 @@ async fn passes_context_to_webhook() {
     let received = hook.0.lock().unwrap()[0]["traceparent"].to_str().unwrap().to_owned();
     assert_eq!(received, format!("00-{TRACE}-{}-01", hex(&sent.span_id)));
     // The flag of a caller who is not trusted does not reach the webhook.
-    let tenant = bench.server.powerful_token("default").await;
+    let tenant = bench.server.powerful_token(&namespace).await;
     let tenant = bench.server.tls(crate::harness::Identity::Token(tenant));
     tenant.send("POST", maps, &[content, ("traceparent", PARENT)], map).await.ok();
     let received = hook.0.lock().unwrap()[1]["traceparent"].to_str().unwrap().to_owned();
