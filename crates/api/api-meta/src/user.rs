@@ -68,8 +68,8 @@ impl UserInfo {
         self.groups.iter().any(|g| g == group)
     }
 
-    /// Returns `true` if the trace context of the user's requests decides whether they are recorded, as upstream. Others
-    /// could have all of their requests recorded.
+    /// Returns `true` if the trace context of the user's requests decides whether they are recorded, as upstream.
+    /// Others could have all of their requests recorded.
     pub fn may_decide_tracing(&self) -> bool {
         [GROUP_MASTERS, GROUP_MONITORING].iter().any(|group| self.in_group(group))
     }

@@ -41,8 +41,8 @@ impl Tracer {
     }
 
     /// Starts the span of a request. In a task that has a current span, such as for a request of the process itself,
-    /// the new span is a part of it. Otherwise the trace context of `headers` counts if it is trusted: it decides whether
-    /// the trace is sampled. A context that is not trusted becomes a link of a new trace.
+    /// the new span is a part of it. Otherwise the trace context of `headers` counts if it is trusted: it decides
+    /// whether the trace is sampled. A context that is not trusted becomes a link of a new trace.
     pub fn server_span(
         &self,
         name: impl FnOnce() -> String,

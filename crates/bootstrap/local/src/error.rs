@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::{problem::Problem, secrets::SecretsError};
+use crate::{problem::Problem, secrets::error::SecretsError};
 
 /// An error in starting, running or removing a local cluster.
 #[derive(Debug, thiserror::Error)]

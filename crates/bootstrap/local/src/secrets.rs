@@ -1,9 +1,9 @@
-//! `windlass secrets-encrypt`: rotates the keys with which the API server encrypts Secrets at rest, and rewrites the data
-//! that was encrypted with older ones. It changes the EncryptionConfiguration in steps. Each step waits until the API
-//! server has loaded the one before, and the file tells which step comes next.
+//! `windlass secrets-encrypt`: rotates the keys with which the API server encrypts Secrets at rest, and rewrites the
+//! data that was encrypted with older ones. It changes the EncryptionConfiguration in steps. Each step waits until the
+//! API server has loaded the one before, and the file tells which step comes next.
 
 mod configuration;
-mod error;
+pub(crate) mod error;
 mod objects;
 mod server;
 mod target;

@@ -167,8 +167,6 @@ async fn context(
     let metrics = diagnostics::component_metrics(&settings.features);
     let client = client.map(|client| client.measured(&client::ClientMetrics::new(&metrics)));
     let kubelet_metrics = KubeletMetrics::new(&metrics);
-    let tracer = tracer(&settings, &metrics, tasks)?;
-    let startups = Startups::new(&metrics);
     follow_certificates(&metrics, certificate_files(&settings));
     let devices = Arc::new(Devices::new(&settings.root, clock.clone(), tasks));
     let topology = Topology::read_if_needed(Path::new("/sys"), machine.memory, &settings.placement)
@@ -222,10 +220,10 @@ async fn context(
         shutting_down: watch::Sender::new(false),
         mirrors: Default::default(),
         pressures: Default::default(),
+        tracer: tracer(&settings, &metrics, tasks)?,
+        startups: Startups::new(&metrics),
         stats: Arc::new(Stats::new(sources, metrics)),
         metrics: kubelet_metrics,
-        tracer,
-        startups,
         pull_records: PullRecords::new(&settings.root, settings.verification.clone()),
         client,
         clock,

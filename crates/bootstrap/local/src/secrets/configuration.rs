@@ -1,5 +1,5 @@
-//! The keys in an EncryptionConfiguration, and the steps of their rotation. All state is in the file, so that a rotation
-//! continues after any interruption.
+//! The keys in an EncryptionConfiguration, and the steps of their rotation. All state is in the file, so that a
+//! rotation continues after any interruption.
 //!
 //! The names of generated keys contain their time. If the last key of a provider is newer than the first, the rotation
 //! has added it, and all servers must be able to read with it before one writes with it. If the first key is newer than
