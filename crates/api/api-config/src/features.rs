@@ -204,6 +204,21 @@ impl FeatureGates {
         Ok(Self(gates))
     }
 
+    /// Returns the settings of a component that ignores unknown gates and impossible values.
+    pub fn of_known<'a>(given: impl IntoIterator<Item = (&'a str, bool)>) -> Self {
+        let known = given.into_iter().filter_map(|(name, value)| {
+            let gate = GATES.get(name)?;
+            let is_possible = gate.allows(value) && (!gate.locked || value == gate.default);
+            is_possible.then_some((gate.name, value))
+        });
+        Self(known.collect())
+    }
+
+    /// Returns the gates that were set, with their values.
+    pub fn set_gates(&self) -> impl Iterator<Item = (&'static str, bool)> + '_ {
+        self.0.iter().map(|(name, value)| (*name, *value))
+    }
+
     /// Reports whether a feature is on. A name that is not in the table is off.
     pub fn is_enabled(&self, name: &str) -> bool {
         let default = || GATES.get(name).is_some_and(Gate::is_on_by_default);
@@ -296,6 +311,14 @@ mod tests {
                 "Setting GA feature gate SidecarContainers=true. It will be removed in a future release."
             ]
         );
+    }
+
+    #[test]
+    fn ignores_impossible_gates_of_lenient_component() {
+        let given = [("ComponentFlagz", false), ("NoSuchGate", true), ("SidecarContainers", false)];
+        let gates = FeatureGates::of_known(given);
+        assert_eq!(gates.set_gates().collect::<Vec<_>>(), [("ComponentFlagz", false)]);
+        assert!(!gates.is_enabled("ComponentFlagz") && gates.is_enabled("SidecarContainers"));
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub mod proxy;
 pub mod scheduler;
 mod shared;
 mod tls;
+mod tracing;
 pub mod yaml;
 
 pub use admission::admission_plugins;
@@ -46,3 +47,4 @@ pub use proxy::KubeProxyConfiguration;
 pub use scheduler::KubeSchedulerConfiguration;
 pub use shared::{ClientConnection, Logging, Taint};
 pub use tls::TlsFlags;
+pub use tracing::TracingConfiguration;

@@ -53,6 +53,13 @@ impl GoDuration {
     }
 }
 
+impl From<Duration> for GoDuration {
+    /// Converts a standard duration; longer ones than Go's become its longest.
+    fn from(duration: Duration) -> Self {
+        Self(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX))
+    }
+}
+
 impl From<GoDuration> for Duration {
     fn from(duration: GoDuration) -> Self {
         duration.to_std()

@@ -27,6 +27,8 @@ pub const GROUP_AUTHENTICATED: &str = "system:authenticated";
 pub const GROUP_UNAUTHENTICATED: &str = "system:unauthenticated";
 /// The group that is allowed everything, even when RBAC is broken.
 pub const GROUP_MASTERS: &str = "system:masters";
+/// The group that may read the metrics and health of components.
+pub(crate) const GROUP_MONITORING: &str = "system:monitoring";
 /// The group of all nodes.
 pub const GROUP_NODES: &str = "system:nodes";
 /// The group of all service accounts.
@@ -83,6 +85,12 @@ impl UserInfo {
     /// Returns `true` if the user is in the group.
     pub fn in_group(&self, group: &str) -> bool {
         self.groups.iter().any(|g| g == group)
+    }
+
+    /// Returns `true` if the trace context of the user's requests decides whether they are recorded, as upstream.
+    /// Others could have all of their requests recorded.
+    pub fn may_decide_tracing(&self) -> bool {
+        [GROUP_MASTERS, GROUP_MONITORING].iter().any(|group| self.in_group(group))
     }
 
     /// Returns the namespace and name of the ServiceAccount that this user is.

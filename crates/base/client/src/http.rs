@@ -11,6 +11,7 @@ use http::{Request, Response, StatusCode, Uri, header};
 use http_body_util::BodyExt;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use otlp::{Span, SpanKind};
 use tokio::sync::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -298,10 +299,25 @@ impl HttpTransport {
         Ok(plugin_tls.unwrap_or_else(|| self.tls.current()))
     }
 
+    /// Starts the span of a request as a part of the task's current one. The request carries its context.
+    fn span(&self, request: &mut Request<Body>) -> Span {
+        let method = request.method().clone();
+        let mut span = otlp::span(|| format!("HTTP {method}"), SpanKind::Client);
+        span.inject(request.headers_mut());
+        if span.is_recording() {
+            let scheme = if self.protocol.is_encrypted() { "https" } else { "http" };
+            let url = format!("{scheme}://{}{}", self.host(), request.uri().path());
+            span.set("http.request.method", method.as_str());
+            span.set("server.address", self.host());
+            span.set("url.full", url.as_str());
+        }
+        span
+    }
+
     async fn dispatch(&self, request: Request<Body>) -> Result<Response<Body>, Error> {
         let alone = matches!(self.protocol, Protocol::Http1 { .. });
         let response = if alone || request.headers().contains_key(header::UPGRADE) {
-            self.send_alone(request).await?
+            self.send_on_new(request).await?
         } else {
             self.send_plain(request).await?
         };
@@ -314,6 +330,13 @@ impl HttpTransport {
     /// Sends a request in HTTP/1.1 on a new connection. Long-running requests need this, because a server limits the
     /// number of streams on one connection.
     pub async fn send_alone(&self, mut request: Request<Body>) -> Result<Response<Body>, Error> {
+        let mut span = self.span(&mut request);
+        let sent = self.send_on_new(request).await;
+        finish(&mut span, &sent);
+        sent
+    }
+
+    async fn send_on_new(&self, mut request: Request<Body>) -> Result<Response<Body>, Error> {
         self.prepare(&mut request).await?;
         let stream = self.connect(&self.tls().await?.http1).await?;
         self.send_on(stream, request).await
@@ -391,13 +414,27 @@ impl HttpTransport {
     }
 }
 
+/// Records the result of a request.
+fn finish(span: &mut Span, sent: &Result<Response<Body>, Error>) {
+    match sent {
+        Ok(response) => span.set("http.response.status_code", response.status().as_u16()),
+        Err(error) if span.is_recording() => span.fail(&error.to_string()),
+        Err(_) => {}
+    }
+}
+
 fn box_body(body: hyper::body::Incoming) -> Body {
     body.map_err(Into::into).boxed_unsync()
 }
 
 impl Transport for HttpTransport {
-    fn send(&self, request: Request<Body>) -> BoxFuture<'_, Result<Response<Body>, Error>> {
-        Box::pin(self.dispatch(request))
+    fn send(&self, mut request: Request<Body>) -> BoxFuture<'_, Result<Response<Body>, Error>> {
+        Box::pin(async move {
+            let mut span = self.span(&mut request);
+            let sent = self.dispatch(request).await;
+            finish(&mut span, &sent);
+            sent
+        })
     }
 
     fn host(&self) -> &str {

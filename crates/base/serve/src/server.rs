@@ -169,7 +169,8 @@ impl Server {
         let Some(tls) = &self.tls else {
             return self.serve_slot(stream, slot, connection).await;
         };
-        let handshake = TlsAcceptor::from(tls.current()).accept(stream);
+        let address = stream.local_addr().ok().map(|address| address.ip());
+        let handshake = TlsAcceptor::from(tls.current(address)).accept(stream);
         let stream = tokio::time::timeout(self.limits.handshake, handshake).await??;
         let client_certificates = stream
             .get_ref()

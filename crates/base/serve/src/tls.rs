@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    net::IpAddr,
     path::{Path, PathBuf},
     sync::Arc,
     time::SystemTime,
@@ -27,7 +28,7 @@ pub enum TlsError {
     Identity(#[from] rustls::Error),
     #[error("using {}: {source}", path.display())]
     Named { path: PathBuf, source: rustls::Error },
-    #[error("{} names no DNS name; give domain patterns with it", .0.display())]
+    #[error("{} names no DNS name or address; give domain patterns with it", .0.display())]
     NoNames(PathBuf),
 }
 
@@ -39,6 +40,14 @@ pub struct ServerTls(Source);
 enum Source {
     Fixed(Arc<ServerConfig>),
     Files(Arc<rt::FromFiles<ServerConfig>>),
+    Named(Arc<rt::FromFiles<NamedConfigs>>),
+}
+
+/// The settings of a server with several certificates.
+struct NamedConfigs {
+    default: Arc<ServerConfig>,
+    /// The settings for connections to an address that has a certificate of its own.
+    by_address: HashMap<IpAddr, Arc<ServerConfig>>,
 }
 
 impl ServerTls {
@@ -114,11 +123,19 @@ impl ServerTls {
         let files = pairs.flat_map(|pair| [pair.certificate.clone(), pair.key.clone()]).collect();
         let default = default.clone();
         let reloaded = rt::FromFiles::new(files, move || {
-            let resolver = NamedCertificates::load(&policy, &default, &named)?;
+            let certificates = Arc::new(NamedCertificates::load(&policy, &default, &named)?);
             let builder = builder(&policy, asking(&policy, client_authorities.clone()))?;
-            Ok::<_, TlsError>(with_protocols(builder.with_cert_resolver(Arc::new(resolver))))
+            let whole = with_protocols(builder.with_cert_resolver(certificates.clone()));
+            let of_address = |(address, certificate): (&IpAddr, &Arc<CertifiedKey>)| {
+                let (named, own) = (certificates.clone(), certificate.clone());
+                let mut config = whole.clone();
+                config.cert_resolver = Arc::new(AddressCertificate { named, own });
+                (*address, Arc::new(config))
+            };
+            let by_address = certificates.addresses.iter().map(of_address).collect();
+            Ok::<_, TlsError>(NamedConfigs { default: Arc::new(whole), by_address })
         })?;
-        Ok(Self(Source::Files(Arc::new(reloaded))))
+        Ok(Self(Source::Named(Arc::new(reloaded))))
     }
 
     /// Loads the identity from the first existing pair of certificate and key files, and reloads it when they change.
@@ -140,10 +157,17 @@ impl ServerTls {
         Ok(Self(Source::Files(Arc::new(reloaded))))
     }
 
-    pub(crate) fn current(&self) -> Arc<ServerConfig> {
+    /// Returns the settings of a connection to this address of the server.
+    pub(crate) fn current(&self, address: Option<IpAddr>) -> Arc<ServerConfig> {
         match &self.0 {
             Source::Fixed(config) => config.clone(),
             Source::Files(files) => files.current(),
+            Source::Named(files) => {
+                let configs = files.current();
+                let own =
+                    address.and_then(|address| configs.by_address.get(&address.to_canonical()));
+                own.unwrap_or(&configs.default).clone()
+            }
         }
     }
 }
@@ -226,7 +250,7 @@ impl KeyPairFiles {
 pub struct NamedCertificate {
     /// The files of the certificate and its key.
     pub files: KeyPairFiles,
-    /// DNS names, whose first labels may be `*`. If empty, the names in the certificate.
+    /// DNS names, whose first labels may be `*`, and addresses of the server. If empty, those in the certificate.
     pub patterns: Vec<String>,
 }
 
@@ -238,6 +262,8 @@ struct NamedCertificates {
     exact: HashMap<String, Arc<CertifiedKey>>,
     /// The certificates by patterns that begin with `*.`.
     wildcards: HashMap<String, Arc<CertifiedKey>>,
+    /// The certificates by address of the server, for clients that ask for no name.
+    addresses: HashMap<IpAddr, Arc<CertifiedKey>>,
 }
 
 impl NamedCertificates {
@@ -250,6 +276,7 @@ impl NamedCertificates {
             default: Arc::new(default.load(policy)?),
             exact: HashMap::new(),
             wildcards: HashMap::new(),
+            addresses: HashMap::new(),
         };
         let mut extracted = Vec::new();
         for NamedCertificate { files, patterns } in named {
@@ -266,6 +293,10 @@ impl NamedCertificates {
 
     fn add(&mut self, names: &[String], certificate: &Arc<CertifiedKey>) {
         for name in names {
+            if let Ok(address) = name.parse::<IpAddr>() {
+                self.addresses.entry(address.to_canonical()).or_insert_with(|| certificate.clone());
+                continue;
+            }
             let name = name.trim_end_matches('.').to_ascii_lowercase();
             let place = if name.starts_with("*.") { &mut self.wildcards } else { &mut self.exact };
             place.entry(name).or_insert_with(|| certificate.clone());
@@ -299,7 +330,21 @@ impl ResolvesServerCert for NamedCertificates {
     }
 }
 
-/// Returns the DNS names of a certificate.
+/// The certificates of a server for connections to an address with a certificate of its own. Clients that connect to an
+/// address ask for no name.
+#[derive(Debug)]
+struct AddressCertificate {
+    named: Arc<NamedCertificates>,
+    own: Arc<CertifiedKey>,
+}
+
+impl ResolvesServerCert for AddressCertificate {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(hello.server_name().map_or(&self.own, |name| self.named.of(name)).clone())
+    }
+}
+
+/// Returns the DNS names and addresses of a certificate.
 fn names(files: &KeyPairFiles, certificate: &CertifiedKey) -> Result<Vec<String>, TlsError> {
     let path = &files.certificate;
     let leaf = certificate.end_entity_cert();
@@ -307,13 +352,14 @@ fn names(files: &KeyPairFiles, certificate: &CertifiedKey) -> Result<Vec<String>
     let info = pki::Cert::from_der(leaf).and_then(|cert| cert.info());
     let wrong = |e: pki::Error| TlsError::Pem { part: "certificate", detail: e.to_string() };
     let names: Vec<String> =
-        info.map_err(wrong)?.alt_names.into_iter().filter_map(dns_name).collect();
+        info.map_err(wrong)?.alt_names.into_iter().filter_map(server_name).collect();
     if names.is_empty() { Err(TlsError::NoNames(path.clone())) } else { Ok(names) }
 }
 
-fn dns_name(name: pki::AltName) -> Option<String> {
+fn server_name(name: pki::AltName) -> Option<String> {
     match name {
         pki::AltName::Dns(name) => Some(name),
+        pki::AltName::Ip(address) => Some(address.to_string()),
         _ => None,
     }
 }
@@ -350,127 +396,4 @@ impl ResolvesServerCert for ExpiringCertificate {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use pki::{AltName, Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
-    use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
-
-    use super::*;
-
-    const HOUR: Duration = Duration::from_secs(3600);
-
-    /// Returns the result of a handshake with a server whose certificate started `began` ago and is valid for an hour.
-    async fn handshake(began: Duration) -> Result<(), String> {
-        let dir = tempfile::tempdir().unwrap();
-        let now = SystemTime::now();
-        let long = Validity::starting(now - 10 * HOUR, 20 * HOUR);
-        let ca = Authority::create("ca", KeyAlgorithm::EcdsaP256, long).unwrap();
-        let spec = LeafSpec {
-            subject: Subject::new("node"),
-            alt_names: vec![AltName::dns("node")],
-            usage: Usage::Server,
-        };
-        let validity = Validity::starting(now - began, HOUR);
-        let (cert, key) = ca.issue_new(&spec, KeyAlgorithm::EcdsaP256, validity).unwrap();
-        let file = dir.path().join("current.pem");
-        std::fs::write(&file, cert.to_pem() + &key.to_pem().unwrap()).unwrap();
-        let missing = dir.path().join("none.pem");
-        let pairs = vec![(missing.clone(), missing), (file.clone(), file)];
-        let server = ServerTls::from_first(TlsPolicy::default(), pairs).unwrap().current();
-        let mut roots = RootCertStore::empty();
-        roots.add(ca.cert().to_rustls()).unwrap();
-        let provider = Arc::new(aws_lc_rs::default_provider());
-        let client = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let (near, far) = tokio::io::duplex(1 << 16);
-        let client = tokio_rustls::TlsConnector::from(Arc::new(client));
-        let asking = client.connect("node".try_into().unwrap(), near);
-        let serving = tokio_rustls::TlsAcceptor::from(server).accept(far);
-        let (_, served) = tokio::join!(asking, serving);
-        served.map(drop).map_err(|error| error.to_string())
-    }
-
-    #[tokio::test]
-    async fn does_not_serve_expired_certificate() {
-        assert_eq!(handshake(Duration::ZERO).await, Ok(()));
-        let refused = handshake(2 * HOUR).await.unwrap_err();
-        assert!(refused.contains("no server certificate"), "{refused}");
-    }
-
-    /// Writes a certificate with a DNS name, and returns its files.
-    fn named_files(dir: &Path, ca: &Authority, name: &str) -> KeyPairFiles {
-        let validity = Validity::starting(SystemTime::now(), HOUR);
-        let alt_names = vec![AltName::dns(name)];
-        let spec = LeafSpec { subject: Subject::new(name), alt_names, usage: Usage::Server };
-        let (cert, key) = ca.issue_new(&spec, KeyAlgorithm::EcdsaP256, validity).unwrap();
-        let file = dir.join(name.replace('*', "star"));
-        std::fs::write(&file, cert.to_pem() + &key.to_pem().unwrap()).unwrap();
-        KeyPairFiles { certificate: file.clone(), key: file }
-    }
-
-    #[test]
-    fn chooses_certificate_by_name() {
-        let dir = tempfile::tempdir().unwrap();
-        let validity = Validity::starting(SystemTime::now(), HOUR);
-        let ca = Authority::create("ca", KeyAlgorithm::EcdsaP256, validity).unwrap();
-        let files = |name: &str| named_files(dir.path(), &ca, name);
-        let with = |name: &str, patterns: &[&str]| NamedCertificate {
-            files: files(name),
-            patterns: patterns.iter().map(ToString::to_string).collect(),
-        };
-        let named = [
-            with("a.example.com", &[]),
-            with("other", &["*.example.com", "b.example.com", "*.*.example.org"]),
-            with("b.example.com", &[]),
-        ];
-        let policy = TlsPolicy::default();
-        let all = NamedCertificates::load(&policy, &files("default"), &named).unwrap();
-        let of = |name: &str| {
-            let leaf = all.of(name).end_entity_cert().unwrap().to_vec();
-            pki::Cert::from_der(leaf).unwrap().info().unwrap().subject.common_name
-        };
-        for (asked, served) in [
-            ("a.example.com", "a.example.com"),
-            ("A.Example.Com", "a.example.com"),
-            ("b.example.com", "other"),
-            ("c.example.com", "other"),
-            ("x.y.example.org", "other"),
-            ("y.example.org", "default"),
-            ("d.c.example.com", "default"),
-            ("example.com", "default"),
-        ] {
-            assert_eq!(of(asked), served, "{asked}");
-        }
-    }
-
-    #[test]
-    fn rejects_named_certificate_without_names_or_key() {
-        let dir = tempfile::tempdir().unwrap();
-        let validity = Validity::starting(SystemTime::now(), HOUR);
-        let ca = Authority::create("ca", KeyAlgorithm::EcdsaP256, validity).unwrap();
-        let default = named_files(dir.path(), &ca, "default");
-        let missing = KeyPairFiles { key: dir.path().join("none"), ..default.clone() };
-        let nameless = {
-            let spec = LeafSpec {
-                subject: Subject::new("ip"),
-                alt_names: vec![AltName::Ip([127, 0, 0, 1].into())],
-                usage: Usage::Server,
-            };
-            let (cert, key) = ca.issue_new(&spec, KeyAlgorithm::EcdsaP256, validity).unwrap();
-            let file = dir.path().join("ip");
-            std::fs::write(&file, cert.to_pem() + &key.to_pem().unwrap()).unwrap();
-            KeyPairFiles { certificate: file.clone(), key: file }
-        };
-        for (files, words) in [(missing, "reading"), (nameless, "names no DNS name")] {
-            let named = vec![NamedCertificate { files, patterns: Vec::new() }];
-            let made =
-                ServerTls::from_named_files(TlsPolicy::default(), &default, named, Vec::new());
-            let error = made.err().unwrap().to_string();
-            assert!(error.contains(words), "{error}");
-        }
-    }
-}
+mod tests;

@@ -71,6 +71,11 @@ pub struct Settings {
     pub kubeconfig: Option<PathBuf>,
 }
 
+/// Returns the encryption configuration of the cluster with this root. Without the file, nothing is encrypted.
+pub(crate) fn encryption_file(root: &Path) -> PathBuf {
+    root.join("encryption-config.yaml")
+}
+
 /// Parses a list of ranges separated by commas.
 pub(crate) fn ranges(list: &str) -> Result<Vec<Cidr>, Error> {
     let parse = |range: &str| {

@@ -11,10 +11,11 @@ use apiserver::{ApiServer, Config, FeatureGates, FrontProxy, ProxyClient, TokenK
 use bootstrap_core::constants;
 use client::Client;
 use diagnostics::component_metrics;
+use encryption::Encryption;
 use telemetry::{Recorder, metrics::Metrics};
 
 use crate::{
-    cluster::{self, Cluster},
+    cluster::{self, Cluster, encryption_file},
     error::Error,
 };
 
@@ -45,7 +46,9 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     keys.into_iter().chain(certificates).for_each(|file| {
         step.read(file);
     });
-    let store: Arc<dyn store::Store> = Arc::new(store);
+    let encryption = encryption(&cluster, tasks).await?;
+    let config = Config { encryption: Some(encryption.clone()), ..config };
+    let store = apiserver::encrypted(Arc::new(store), encryption);
     if let Some((every, keep)) = cluster.settings.snapshots {
         let every = Duration::from_secs(every.max(1));
         let schedule = store::Schedule { directory: cluster.root.join("snapshots"), every, keep };
@@ -63,6 +66,21 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     tasks.shutdown().stopping().await;
     api.wind_down().await;
     Ok(())
+}
+
+/// Loads the encryption at rest, and follows its file.
+async fn encryption(cluster: &Cluster, tasks: &rt::Tasks) -> Result<Arc<Encryption>, Error> {
+    let path = encryption_file(&cluster.root);
+    if !path.exists() {
+        return Ok(Arc::new(Encryption::none()));
+    }
+    let clock = Arc::new(rt::SystemClock);
+    let loaded = Arc::new(Encryption::load(path.clone(), true, tasks.clone(), clock).await?);
+    let followed = loaded.clone();
+    tasks.keep("encryption configuration", move || {
+        followed.clone().follow(path.clone(), encryption::POLL)
+    });
+    Ok(loaded)
 }
 
 fn user(name: &str) -> UserInfo {
@@ -243,5 +261,6 @@ fn api_config(cluster: &Cluster) -> Result<Config, Error> {
         seats: Config::SEATS,
         request_timeout: Config::REQUEST_TIMEOUT,
         processor_time: Config::PROCESSOR_TIME,
+        tracing: None,
     })
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::problem::Problem;
+use crate::{problem::Problem, secrets::error::SecretsError};
 
 /// An error in starting, running or removing a local cluster.
 #[derive(Debug, thiserror::Error)]
@@ -83,6 +83,15 @@ pub enum Error {
     Unkillable(String),
     #[error("the Metrics API: {0}")]
     Metrics(#[from] metrics_server::Error),
+    #[error(transparent)]
+    Secrets(#[from] SecretsError),
+    #[error("reading the encryption configuration: {0}")]
+    Encryption(#[from] encryption::ConfigError),
+    #[error(
+        "--secrets-encryption is for clusters with one control plane; for several, give their API servers \
+         --encryption-provider-config"
+    )]
+    SharedEncryption,
     #[error(transparent)]
     Panic(#[from] rt::CaughtPanic),
     #[error(transparent)]

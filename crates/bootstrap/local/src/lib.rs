@@ -28,6 +28,7 @@ mod preflight;
 mod problem;
 mod process;
 mod replicated;
+mod secrets;
 mod status;
 mod storage;
 mod supervisor;
@@ -47,6 +48,7 @@ pub use nodes::{
     join::run as join_node,
     space::{enter as enter_node, hold as hold_node},
 };
+pub use secrets::{Args as SecretsArgs, SecretsError, run as secrets_encrypt};
 pub use status::{Args as StatusArgs, run as status, unmet_cause};
 pub use storage::{Command as StorageCommand, print as print_storage};
 pub use supervisor::run as run_supervisor;

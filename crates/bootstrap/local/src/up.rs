@@ -18,12 +18,12 @@ use tokio::{sync::oneshot, time::Instant};
 
 use crate::{
     certs,
-    cluster::{Cluster, DEFAULT_NAME, Settings, ranges},
+    cluster::{Cluster, DEFAULT_NAME, Settings, encryption_file, ranges},
     containerd, context,
     error::Error,
     images, mark, metrics, network, nodes, preflight,
     process::{Role, notify_supervisor},
-    replicated, status, takeover,
+    replicated, secrets, status, takeover,
     wait::{check_up, wait},
 };
 
@@ -69,6 +69,10 @@ pub struct Args {
     /// The address range of Services; two with a comma for both families [default: 10.96.0.0/12]
     #[arg(long, value_name = "RANGE")]
     pub service_cidr: Option<String>,
+    /// Encrypt Secrets in the store. Takes effect at the next start of a cluster that runs; `windlass secrets-encrypt
+    /// reencrypt` then encrypts those that are there
+    #[arg(long)]
+    pub secrets_encryption: bool,
     /// The time to wait for the cluster, in seconds
     #[arg(long, default_value_t = 120)]
     pub timeout: u64,
@@ -88,6 +92,12 @@ pub async fn run(args: Args) -> Result<(), Error> {
     cluster.settings.kubeconfig = Some(context::path(args.kubeconfig.as_deref()));
     if let Some(every) = args.snapshot_every {
         cluster.settings.snapshots = Some((every.to_std().as_secs(), args.snapshot_keep));
+    }
+    if args.secrets_encryption {
+        if cluster.is_replicated() {
+            return Err(Error::SharedEncryption);
+        }
+        secrets::create(&encryption_file(&root))?;
     }
     let progress = Progress::stderr(Recorder::new(&root, "up"));
     takeover::stop_other_binary(&cluster, &progress).await?;

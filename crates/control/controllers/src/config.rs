@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use api_meta::GoDuration;
 use client::LeaderElectionConfig;
 
 use serde_json::{Value, json};
@@ -138,7 +139,6 @@ impl Default for Config {
 impl Config {
     /// Returns the effective settings as `/configz` shows them. The keys that sign certificates are left out.
     pub fn configz(&self) -> Value {
-        let seconds = |duration: Duration| format!("{}s", duration.as_secs_f64());
         let Autoscaling { workers, period, downscale_stabilization, tolerance, .. } =
             self.autoscaling;
         json!({"kubecontrollermanager.config.k8s.io": {
@@ -150,7 +150,7 @@ impl Config {
                 "ClusterName": self.cluster_name,
                 "ClusterCIDR": self.cluster_cidrs.join(","),
                 "AllocateNodeCIDRs": self.allocate_node_cidrs,
-                "NodeMonitorPeriod": seconds(self.node_monitor_period),
+                "NodeMonitorPeriod": GoDuration::from(self.node_monitor_period),
             },
             "NodeIPAMController": {
                 "ServiceCIDR": self.service_cidrs.join(","),
@@ -158,15 +158,15 @@ impl Config {
                 "NodeCIDRMaskSizeIPv6": self.node_cidr_mask_v6,
             },
             "NodeLifecycleController": {
-                "NodeMonitorGracePeriod": seconds(self.node_monitor_grace_period),
+                "NodeMonitorGracePeriod": GoDuration::from(self.node_monitor_grace_period),
             },
             "PodGCController": {"TerminatedPodGCThreshold": self.terminated_pod_threshold},
-            "CSRSigningController": {"ClusterSigningDuration": seconds(self.signing_duration)},
+            "CSRSigningController": {"ClusterSigningDuration": GoDuration::from(self.signing_duration)},
             "HPAController": {
                 "ConcurrentHorizontalPodAutoscalerSyncs": workers,
-                "HorizontalPodAutoscalerSyncPeriod": seconds(period),
+                "HorizontalPodAutoscalerSyncPeriod": GoDuration::from(period),
                 "HorizontalPodAutoscalerDownscaleStabilizationWindow":
-                    seconds(downscale_stabilization),
+                    GoDuration::from(downscale_stabilization),
                 "HorizontalPodAutoscalerTolerance": tolerance,
             },
         }})

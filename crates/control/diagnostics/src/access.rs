@@ -1,6 +1,6 @@
 //! Delegated authentication and authorization: the API server decides who a client is and what it may read.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use api_meta::{
     UserInfo,
@@ -10,6 +10,12 @@ use client::{Client, Resource};
 use http::{header, request::Parts};
 use serde_json::{Value, json};
 use serve::Connection;
+use sha2::{Digest as _, Sha256};
+
+use crate::cache::TtlCache;
+
+/// The time for which an answer of the API server holds, as upstream's.
+const TTL: Duration = Duration::from_secs(10);
 
 /// The sources of identities and permissions.
 pub(crate) struct Access {
@@ -19,6 +25,18 @@ pub(crate) struct Access {
     pub(crate) authentication: Option<Client>,
     /// The client for SubjectAccessReviews; without it, only administrators are authorized.
     pub(crate) authorization: Option<Client>,
+    /// The users of tokens, by the digest of the token; `None` for one that is rejected.
+    pub(crate) tokens: TtlCache<[u8; 32], Option<UserInfo>>,
+    /// The decisions by user, verb and path.
+    pub(crate) decisions: TtlCache<AccessKey, bool>,
+}
+
+/// An access that the API server decides about.
+#[derive(PartialEq, Eq, Hash)]
+pub(crate) struct AccessKey {
+    user: UserInfo,
+    verb: String,
+    path: String,
 }
 
 impl Access {
@@ -45,12 +63,18 @@ impl Access {
         if !kind.eq_ignore_ascii_case("bearer") {
             return None;
         }
+        let key: [u8; 32] = Sha256::digest(token.trim()).into();
+        if let Some(user) = self.tokens.get(&key) {
+            return user;
+        }
         let review = json!({"spec": {"token": token.trim()}});
         let client = self.authentication.as_ref()?;
         let status = review_of(client, &Resource::TOKEN_REVIEWS, &review).await?;
-        (status["authenticated"] == true)
+        let user: Option<UserInfo> = (status["authenticated"] == true)
             .then(|| serde_json::from_value(status["user"].clone()).ok())
-            .flatten()
+            .flatten();
+        self.tokens.put(key, user.clone(), TTL);
+        user
     }
 
     /// Reports whether a user may access a path.
@@ -58,13 +82,21 @@ impl Access {
         if user.groups.iter().any(|group| group == GROUP_MASTERS) {
             return true;
         }
+        let key = AccessKey { user: user.clone(), verb: verb.to_owned(), path: path.to_owned() };
+        if let Some(allowed) = self.decisions.get(&key) {
+            return allowed;
+        }
         let Some(client) = &self.authorization else { return false };
         let review = json!({"spec": {
             "user": user.name, "uid": user.uid, "groups": user.groups, "extra": user.extra,
             "nonResourceAttributes": {"path": path, "verb": verb},
         }});
         let status = review_of(client, &Resource::SUBJECT_ACCESS_REVIEWS, &review).await;
-        status.is_some_and(|status| status["allowed"] == true)
+        // A failed review is no answer, and the next request asks again.
+        let Some(status) = status else { return false };
+        let allowed = status["allowed"] == true;
+        self.decisions.put(key, allowed, TTL);
+        allowed
     }
 }
 

@@ -7,12 +7,14 @@
 //! Invariant: a client that is not authorized learns from no page but health, which names loops and no causes.
 
 mod access;
+mod cache;
 mod component;
 mod health;
 mod server;
 mod slis;
 mod zpages;
 
+pub use cache::TtlCache;
 pub use component::component_metrics;
 pub use serve::TlsPolicy;
 pub use server::{DiagnosticsError, Page, Settings, serve};

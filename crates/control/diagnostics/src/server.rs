@@ -15,6 +15,7 @@ use tokio::net::TcpListener;
 
 use crate::{
     access::Access,
+    cache::TtlCache,
     health::HealthPage,
     slis::Slis,
     zpages::{ComponentInfo, NotAcceptable, flags},
@@ -115,6 +116,8 @@ pub async fn serve(settings: Settings, tasks: &rt::Tasks) -> Result<(), Diagnost
             client_ca,
             authentication: settings.authentication,
             authorization: settings.authorization,
+            tokens: TtlCache::default(),
+            decisions: TtlCache::default(),
         },
         info: ComponentInfo { name: component, started: rt::now().into(), paths: PATHS },
         metrics: settings.metrics,

@@ -7,7 +7,7 @@ use api_config::{
     known::{Field, take_ignored},
     scheduler::SCHEDULER_VERSION,
 };
-use api_meta::{ErrorList, FieldError, Path, aggregate};
+use api_meta::{ErrorList, FieldError, GoDuration, Path, aggregate};
 use client::LeaderElectionConfig;
 use serde_json::{Value, json};
 use telemetry::metrics::Metrics;
@@ -113,7 +113,6 @@ pub struct Args {
 impl Config {
     /// Returns the effective settings as `/configz` shows them, by the field names of KubeSchedulerConfiguration.
     pub fn configz(&self) -> Value {
-        let seconds = |duration: Duration| format!("{}s", duration.as_secs_f64());
         let profiles: Vec<Value> = self
             .profiles
             .iter()
@@ -129,9 +128,9 @@ impl Config {
             "PodMaxBackoffSeconds": self.max_backoff.as_secs(),
             "LeaderElection": {
                 "LeaderElect": self.leader_election,
-                "LeaseDuration": seconds(self.lease.lease_duration),
-                "RenewDeadline": seconds(self.lease.renew_deadline),
-                "RetryPeriod": seconds(self.lease.retry_period),
+                "LeaseDuration": GoDuration::from(self.lease.lease_duration),
+                "RenewDeadline": GoDuration::from(self.lease.renew_deadline),
+                "RetryPeriod": GoDuration::from(self.lease.retry_period),
                 "ResourceNamespace": self.lease.namespace,
                 "ResourceName": self.lease.name,
             },

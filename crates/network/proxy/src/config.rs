@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use api_config::{GoDuration, KubeProxyConfiguration};
+use api_config::{FeatureGates, GoDuration, KubeProxyConfiguration};
 use net_core::{
     Cidr,
     api::Node,
@@ -41,6 +41,7 @@ pub struct Settings {
     detect: LocalDetection,
     node_ports: NodePortSource,
     pub(crate) localhost_node_ports: bool,
+    pub(crate) features: FeatureGates,
 }
 
 /// The kernel interface that rules are written for.
@@ -79,14 +80,13 @@ enum NodePortSource {
 impl Settings {
     /// Returns the effective settings as `/configz` shows them, by the field names of KubeProxyConfiguration.
     pub(crate) fn configz(&self) -> serde_json::Value {
-        let seconds = |duration: Duration| format!("{}s", duration.as_secs_f64());
         serde_json::json!({"kubeproxy.config.k8s.io": {
             "HostnameOverride": self.node,
             "Mode": self.mode.name(),
             "HealthzBindAddress": self.healthz,
             "MetricsBindAddress": self.metrics,
-            "MinSyncPeriod": seconds(self.min_sync_period),
-            "SyncPeriod": seconds(self.sync_period),
+            "MinSyncPeriod": GoDuration::from(self.min_sync_period),
+            "SyncPeriod": GoDuration::from(self.sync_period),
             "MasqueradeAll": self.masquerade_all,
         }})
     }
@@ -134,6 +134,9 @@ impl Settings {
             kubeconfig: Some(PathBuf::from(&config.client_connection.kubeconfig))
                 .filter(|path| !path.as_os_str().is_empty()),
             localhost_node_ports,
+            features: FeatureGates::of_known(
+                config.feature_gates.iter().map(|(name, on)| (&**name, *on)),
+            ),
             mode: if config.mode == "iptables" { Mode::Iptables } else { Mode::Nftables },
             node: node.trim().to_lowercase(),
             healthz: listen_address(&config.healthz_bind_address, ([0, 0, 0, 0], 10256).into())?,

@@ -99,6 +99,8 @@ impl Args {
             }
         };
         warnings.extend(gates.warnings());
+        let set = gates.set_gates().map(|(name, on)| (name.to_owned(), on));
+        config.feature_gates = set.collect();
         if !self.hostname_override.is_empty() {
             config.hostname_override = self.hostname_override.clone();
         }

@@ -7,9 +7,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use api_config::FeatureGates;
 use api_meta::Timestamp;
 use client::{Client, ClientMetrics};
-use diagnostics::{ComponentInfo, Slis};
+use diagnostics::{ComponentInfo, Slis, component_metrics};
 use tokio::time::Instant;
 
 use futures_util::{FutureExt, future::BoxFuture};
@@ -86,6 +87,8 @@ pub(crate) struct Health {
     tasks: rt::Tasks,
     slis: Slis,
     info: ComponentInfo,
+    /// The feature gates, which switch `/flagz` and `/statusz`.
+    features: FeatureGates,
     configuration: serde_json::Value,
 }
 
@@ -118,8 +121,8 @@ const SYNC_BUCKETS: [f64; 15] = [
 ];
 
 impl ProxyMetrics {
-    fn new() -> Self {
-        let registry = Metrics::of_component(version::BUILD_VERSION);
+    fn new(features: &FeatureGates) -> Self {
+        let registry = component_metrics(features);
         let name = |what: &str| format!("kubeproxy_sync_proxy_rules_{what}");
         Self {
             updated_at: registry
@@ -152,7 +155,8 @@ impl Health {
     pub(crate) fn new(sync_period: Duration, mode: Mode, tasks: rt::Tasks) -> Self {
         Self {
             state: Mutex::default(),
-            metrics: ProxyMetrics::new(),
+            metrics: ProxyMetrics::new(&FeatureGates::default()),
+            features: FeatureGates::default(),
             patience: sync_period * 2,
             mode,
             tasks,
@@ -165,6 +169,11 @@ impl Health {
     /// Sets the effective configuration, for `/configz`.
     pub(crate) fn configured(self, configuration: serde_json::Value) -> Self {
         Self { configuration, ..self }
+    }
+
+    /// Sets the feature gates, which switch `/flagz` and `/statusz`. Called before anything is measured.
+    pub(crate) fn with_features(self, features: FeatureGates) -> Self {
+        Self { metrics: ProxyMetrics::new(&features), features, ..self }
     }
 
     /// Counts the requests of a client in the proxy's metrics.
@@ -245,10 +254,10 @@ impl Health {
             "/metrics" => page(self.metrics.registry.text()),
             "/metrics/slis" => page(self.slis.text()),
             "/configz" => HealthResponse::json(true, &self.configuration),
-            "/flagz" => {
+            "/flagz" if self.features.is_enabled("ComponentFlagz") => {
                 HealthResponse::text(StatusCode::OK, &self.info.flag_page(diagnostics::flags()))
             }
-            "/statusz" => {
+            "/statusz" if self.features.is_enabled("ComponentStatusz") => {
                 HealthResponse::text(StatusCode::OK, &self.info.status_page(rt::now().into()))
             }
             "/healthz" => HealthResponse::text(StatusCode::OK, "ok"),
@@ -379,6 +388,17 @@ mod tests {
         let configuration = health.metrics("/configz").body;
         assert_eq!(configuration, "{\"kubeproxy.config.k8s.io\":{\"Mode\":\"nftables\"}}");
         assert_eq!(health.metrics("/flagz/../metrics").status, 404);
+        let gates = FeatureGates::of_known([("ComponentFlagz", false)]);
+        let health = health.with_features(gates);
+        assert_eq!(health.metrics("/flagz").status, 404);
+        assert_eq!(health.metrics("/statusz").status, 200);
+        let page = health.metrics("/metrics").body;
+        for line in [
+            "kubernetes_feature_enabled{name=\"ComponentFlagz\",stage=\"BETA\"} 0\n",
+            "kubernetes_feature_enabled{name=\"ComponentStatusz\",stage=\"BETA\"} 1\n",
+        ] {
+            assert!(page.contains(line), "{page}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

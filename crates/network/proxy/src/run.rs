@@ -58,7 +58,8 @@ pub async fn run(
         settings.mode = Mode::Nftables;
     }
     let health = Health::new(settings.sync_period, settings.mode, tasks.clone());
-    let health = Arc::new(health.configured(settings.configz()));
+    let health =
+        Arc::new(health.with_features(settings.features.clone()).configured(settings.configz()));
     let client = health.measured(client);
     let failed =
         |address, purpose, flag| move |source| RunError::Listen { address, purpose, flag, source };

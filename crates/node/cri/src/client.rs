@@ -3,6 +3,7 @@
 use std::{future::Future, path::PathBuf, time::Duration};
 
 use hyper_util::rt::TokioIo;
+use otlp::Traced;
 use tonic::{
     Request, Response, Status, Streaming,
     transport::{Channel, Endpoint, Uri},
@@ -25,8 +26,8 @@ pub type Events = Streaming<v1::ContainerEventResponse>;
 /// A connection to a container runtime, cheap to clone.
 #[derive(Clone)]
 pub struct Client {
-    runtime: RuntimeServiceClient<Channel>,
-    images: ImageServiceClient<Channel>,
+    runtime: RuntimeServiceClient<Traced<Channel>>,
+    images: ImageServiceClient<Traced<Channel>>,
     socket: PathBuf,
     timeout: Duration,
 }
@@ -376,13 +377,13 @@ fn socket(endpoint: &str) -> PathBuf {
 }
 
 /// Returns a channel that connects at the first call.
-fn channel(path: PathBuf) -> Channel {
+fn channel(path: PathBuf) -> Traced<Channel> {
     let dial = tower::service_fn(move |_: Uri| {
         let path = path.clone();
         async move { tokio::net::UnixStream::connect(path).await.map(TokioIo::new) }
     });
     // Servers reject an `:authority` that is a path, so it is `localhost` for every socket.
-    Endpoint::from_static("http://localhost").connect_with_connector_lazy(dial)
+    Traced::new(Endpoint::from_static("http://localhost").connect_with_connector_lazy(dial))
 }
 
 fn image_spec(image: &str) -> v1::ImageSpec {

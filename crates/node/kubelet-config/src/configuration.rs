@@ -10,6 +10,7 @@ use crate::{
     eviction::EvictionConfiguration, host::HostConfiguration, images::ImageConfiguration,
     placement::PlacementConfiguration, reservation::ReservationConfiguration,
     shutdown::ShutdownConfiguration, static_url::StaticUrlConfiguration,
+    traces::TracingConfiguration,
 };
 
 /// The fields of the configuration file that have an effect. Zero and empty values stand for the default, as upstream.
@@ -152,6 +153,8 @@ pub struct KubeletConfiguration {
     /// The settings of a graceful shutdown.
     #[serde(flatten)]
     pub shutdown: ShutdownConfiguration,
+    /// The export of traces; `None` for none.
+    pub tracing: Option<TracingConfiguration>,
     /// The URL of static Pods.
     #[serde(flatten)]
     pub static_url: StaticUrlConfiguration,

@@ -42,7 +42,6 @@ pub(crate) const WITHOUT_EFFECT: &[Field] = &[
         "systemCgroups",
         "processes stay in the control groups in which they were started; only accounting differs",
     ),
-    ("tracing", "traces change no behaviour"),
     ("userNamespaces", "Pods that ask for a user namespace are rejected"),
     (
         "volumePluginDir",

@@ -22,6 +22,7 @@ mod reservation;
 mod settings;
 mod shutdown;
 mod static_url;
+mod traces;
 mod verification;
 
 pub use args::Args;

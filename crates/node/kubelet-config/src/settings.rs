@@ -138,6 +138,10 @@ pub struct Settings {
     pub protect_kernel: bool,
     /// The policy that decides which Pods must present image pull credentials.
     pub verification: Verification,
+    /// The export of traces; `None` for none.
+    pub tracing: Option<otlp::Exporter>,
+    /// The feature gates as the pages for operators show them.
+    pub features: api_config::FeatureGates,
 }
 
 /// The settings of the kubelet's server: addresses, TLS, authentication and authorization.
@@ -270,6 +274,10 @@ impl Settings {
             protect_kernel: config.protect_kernel_defaults,
             verification: verification
                 .map_err(|error| invalid("imagePullCredentialsVerificationPolicy", error))?,
+            features: api_config::FeatureGates::of_known(
+                config.feature_gates.iter().map(|(name, on)| (&**name, *on)),
+            ),
+            tracing: config.tracing.as_ref().map(|tracing| tracing.exporter()).transpose()?,
         })
     }
 
@@ -280,23 +288,22 @@ impl Settings {
 
     /// Returns the effective settings by the field names of KubeletConfiguration.
     pub fn configz(&self) -> Value {
-        let seconds = |duration: Duration| format!("{}s", duration.as_secs());
         json!({
             "kind": "KubeletConfiguration",
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "staticPodPath": self.static_pods,
-            "syncFrequency": seconds(self.sync_frequency),
+            "syncFrequency": GoDuration::from(self.sync_frequency),
             "address": self.address,
             "port": self.port,
             "clusterDomain": self.cluster_domain,
             "clusterDNS": self.cluster_dns,
-            "nodeStatusUpdateFrequency": seconds(self.status_update),
-            "nodeStatusReportFrequency": seconds(self.status_report),
+            "nodeStatusUpdateFrequency": GoDuration::from(self.status_update),
+            "nodeStatusReportFrequency": GoDuration::from(self.status_report),
             "nodeLeaseDurationSeconds": self.lease_duration.as_secs(),
             "imageGCHighThresholdPercent": self.images.gc_high,
             "imageGCLowThresholdPercent": self.images.gc_low,
             "cgroupRoot": self.cgroups.root,
-            "runtimeRequestTimeout": seconds(self.request_timeout),
+            "runtimeRequestTimeout": GoDuration::from(self.request_timeout),
             "maxPods": self.max_pods,
             "podCIDR": self.pod_cidr,
             "resolvConf": self.resolv_conf,

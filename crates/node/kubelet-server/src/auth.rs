@@ -1,18 +1,14 @@
 //! Authenticates clients by certificate or bearer token and authorizes their requests, both with the API server's help.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use api_meta::{UserInfo, user::ANONYMOUS};
 use client::{Client, Resource};
+use diagnostics::TtlCache;
 use http::{Method, StatusCode, header, request::Parts};
 use serde_json::{Value, json};
 use serve::Connection;
 use sha2::{Digest, Sha256};
-use tokio::time::Instant;
 
 use crate::{
     backend::Backend,
@@ -20,9 +16,6 @@ use crate::{
     response::{ErrorResponse, text},
     tls,
 };
-
-/// The limit of cached answers. A full cache is cleared.
-const CACHE_SIZE: usize = 4096;
 
 /// Returns the user that a TokenReview authenticates, if it does.
 fn user_of_review(review: &Value) -> Option<UserInfo> {
@@ -60,28 +53,6 @@ pub(crate) struct Auth {
     decisions: TtlCache<(UserInfo, &'static str, &'static str), bool>,
 }
 
-/// A cache of the API server's answers with an expiry time each.
-struct TtlCache<K, V>(Mutex<HashMap<K, (Instant, V)>>);
-
-impl<K: std::hash::Hash + Eq, V: Clone> TtlCache<K, V> {
-    fn new() -> Self {
-        Self(Mutex::default())
-    }
-
-    fn get(&self, key: &K) -> Option<V> {
-        let cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        cache.get(key).filter(|(until, _)| *until > Instant::now()).map(|(_, value)| value.clone())
-    }
-
-    fn put(&self, key: K, value: V, ttl: Duration) {
-        let mut cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if cache.len() >= CACHE_SIZE {
-            cache.clear();
-        }
-        cache.insert(key, (Instant::now() + ttl, value));
-    }
-}
-
 fn unauthorized() -> ErrorResponse {
     Box::new(text(StatusCode::UNAUTHORIZED, "Unauthorized"))
 }
@@ -98,12 +69,13 @@ impl Auth {
         Ok(Self {
             backend: backend.clone(),
             client_ca,
-            tokens: TtlCache::new(),
-            decisions: TtlCache::new(),
+            tokens: TtlCache::default(),
+            decisions: TtlCache::default(),
         })
     }
 
-    pub(crate) async fn check(&self, request: &Parts) -> Result<(), ErrorResponse> {
+    /// Authenticates and authorizes a request, and returns its user.
+    pub(crate) async fn check(&self, request: &Parts) -> Result<UserInfo, ErrorResponse> {
         let user = self.authenticate(request).await?;
         if let Some(connection) = request.extensions.get::<Arc<Connection>>()
             && user.name != ANONYMOUS
@@ -111,7 +83,7 @@ impl Auth {
             connection.raise_standing(serve::Standing::Known);
         }
         if self.backend.settings.server.always_allow {
-            return Ok(());
+            return Ok(user);
         }
         let verb = match request.method {
             Method::POST => "create",
@@ -123,7 +95,7 @@ impl Auth {
         let subresources = subresources(request.uri.path());
         for subresource in subresources {
             match self.authorize(&user, verb, subresource).await {
-                Ok(true) => return Ok(()),
+                Ok(true) => return Ok(user),
                 Ok(false) => {}
                 Err(error) => {
                     tracing::warn!(user = user.name, %error, "authorize a request");

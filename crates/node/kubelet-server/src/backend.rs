@@ -24,6 +24,8 @@ pub struct Backend {
     pub stats: Arc<Stats>,
     /// The error of the container runtime, if it fails.
     pub health: watch::Receiver<Option<String>>,
+    /// The tracer of requests.
+    pub tracer: otlp::Tracer,
     /// The clock.
     pub clock: Arc<dyn rt::Clock>,
     /// The tasks of the kubelet.

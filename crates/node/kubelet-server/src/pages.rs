@@ -1,5 +1,6 @@
 //! `/flagz`, `/statusz` and `/metrics/slis`, which every component of Kubernetes has.
 
+use api_config::FeatureGates;
 use diagnostics::{ComponentInfo, NotAcceptable, Slis};
 use http::{Method, Response, StatusCode, request::Parts};
 use serve::Body;
@@ -23,12 +24,13 @@ const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub(crate) struct Pages {
     info: ComponentInfo,
     slis: Slis,
+    features: FeatureGates,
 }
 
 impl Pages {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(features: FeatureGates) -> Self {
         let info = ComponentInfo { name: "kubelet", started: rt::now().into(), paths: PATHS };
-        Self { info, slis: Slis::default() }
+        Self { info, slis: Slis::default(), features }
     }
 
     /// Answers a request; `None` if the path is not one of these pages.
@@ -40,8 +42,12 @@ impl Pages {
             "/metrics/slis" => {
                 return Some(serve::answer(StatusCode::OK, CONTENT_TYPE, self.slis.text()));
             }
-            "/flagz" => self.info.flagz(&request.headers, diagnostics::flags()),
-            "/statusz" => self.info.statusz(&request.headers, rt::now().into()),
+            "/flagz" if self.features.is_enabled("ComponentFlagz") => {
+                self.info.flagz(&request.headers, diagnostics::flags())
+            }
+            "/statusz" if self.features.is_enabled("ComponentStatusz") => {
+                self.info.statusz(&request.headers, rt::now().into())
+            }
             _ => return None,
         };
         let refused = |error: NotAcceptable| text(StatusCode::NOT_ACCEPTABLE, error.to_string());
@@ -49,7 +55,10 @@ impl Pages {
     }
 
     /// Records the answer of a health check.
-    pub(crate) fn record(&self, path: &str, status: StatusCode) {
+    pub(crate) fn record(&self, method: &Method, path: &str, status: StatusCode) {
+        if !matches!(*method, Method::GET | Method::HEAD) {
+            return;
+        }
         let page = path.trim_start_matches('/').split('/').next().unwrap_or_default();
         if ["healthz", "livez", "readyz"].contains(&page) {
             self.slis.record(page, "syncloop", status.is_success());
@@ -72,10 +81,14 @@ mod tests {
 
     #[tokio::test]
     async fn answers_pages_and_records_health() {
-        let pages = Pages::new();
+        let pages = Pages::new(FeatureGates::default());
         for number in 0..50 {
-            pages.record(&format!("/hostile-{number}/healthz"), StatusCode::OK);
-            pages.record(&format!("/healthz/hostile-{number}"), StatusCode::NOT_FOUND);
+            pages.record(&Method::GET, &format!("/hostile-{number}/healthz"), StatusCode::OK);
+            pages.record(
+                &Method::GET,
+                &format!("/healthz/hostile-{number}"),
+                StatusCode::NOT_FOUND,
+            );
         }
         let text = ask(&pages, Method::GET, "/metrics/slis").await.unwrap();
         assert!(!text.contains("hostile"), "{text}");
@@ -86,5 +99,24 @@ mod tests {
         assert!(ask(&pages, Method::GET, "/statusz").await.unwrap().contains("kubelet statusz"));
         assert_eq!(ask(&pages, Method::POST, "/flagz").await, None);
         assert_eq!(ask(&pages, Method::GET, "/pods").await, None);
+    }
+
+    #[tokio::test]
+    async fn hides_pages_whose_gate_is_off() {
+        let gates = [("ComponentFlagz", false), ("ComponentStatusz", false)];
+        let pages = Pages::new(FeatureGates::of_known(gates));
+        for path in ["/flagz", "/statusz"] {
+            assert_eq!(ask(&pages, Method::GET, path).await, None, "{path}");
+        }
+    }
+
+    #[tokio::test]
+    async fn counts_health_checks_of_reading_methods_only() {
+        let pages = Pages::new(FeatureGates::default());
+        pages.record(&Method::POST, "/healthz", StatusCode::NOT_FOUND);
+        pages.record(&Method::GET, "/healthz", StatusCode::OK);
+        let text = ask(&pages, Method::GET, "/metrics/slis").await.unwrap();
+        assert!(text.contains("{name=\"syncloop\",type=\"healthz\"} 1\n"), "{text}");
+        assert!(!text.contains("status=\"error\""), "{text}");
     }
 }

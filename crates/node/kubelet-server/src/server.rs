@@ -2,9 +2,11 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
+use api_meta::UserInfo;
 use futures_util::future::BoxFuture;
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode, request::Parts};
 use kubelet_config::ServerSettings;
+use otlp::{Span, Tracer};
 use serve::{Body, Handler, Limits};
 use tokio::{net::TcpListener, sync::watch};
 
@@ -30,8 +32,12 @@ pub async fn start(backend: Backend) -> Result<(), ServerError> {
     let listener = listen((settings.address, settings.port).into()).await?;
     let issued = backend.issued_certificate.as_deref();
     let tls = tls::identity(&settings, issued, backend.clock.now())?;
-    let server =
-        Server { auth: Auth::new(&backend)?, backend: backend.clone(), pages: Pages::new() };
+    let features = settings.features.clone();
+    let server = Server {
+        auth: Auth::new(&backend)?,
+        backend: backend.clone(),
+        pages: Pages::new(features),
+    };
     let serving =
         serve::serve(listener, Some(tls), Limits::default(), Arc::new(server), tasks.clone());
     tasks.essential("kubelet server", serving);
@@ -101,17 +107,49 @@ impl Handler for Server {
     fn handle(&self, request: Request<Body>) -> BoxFuture<'_, Response<Body>> {
         Box::pin(async move {
             let (parts, body) = request.into_parts();
-            if let Err(refused) = self.auth.check(&parts).await {
-                return *refused;
-            }
+            let user = match self.auth.check(&parts).await {
+                Ok(user) => user,
+                Err(refused) => return *refused,
+            };
             if let Some(page) = self.pages.answer(&parts) {
                 return page;
             }
-            let path = parts.uri.path().to_owned();
-            let response = route(&self.backend, Request::from_parts(parts, body)).await;
-            self.pages.record(&path, response.status());
+            let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
+            let mut span = request_span(&self.backend.tracer, &parts, &user);
+            let request = Request::from_parts(parts, body);
+            let response = span.within(route(&self.backend, request)).await;
+            span.set("http.response.status_code", response.status().as_u16());
+            self.pages.record(&method, &path, response.status());
             response
         })
+    }
+}
+
+/// Starts the span of an authorized request, named by its route as upstream's.
+fn request_span(tracer: &Tracer, request: &Parts, user: &UserInfo) -> Span {
+    let path = request.uri.path();
+    let name = || span_name(path).to_owned();
+    let mut span = tracer.server_span(name, &request.headers, user.may_decide_tracing());
+    span.set("http.request.method", request.method.as_str());
+    span.set("url.path", path);
+    span
+}
+
+fn span_name(path: &str) -> &'static str {
+    match path.trim_start_matches('/').split('/').next().unwrap_or_default() {
+        "pods" => "/pods",
+        "runningpods" => "/runningpods/",
+        "healthz" => "/healthz",
+        "metrics" => "/metrics",
+        "stats" => "/stats/summary",
+        "configz" => "/configz",
+        "logs" => "/logs/{logpath:*}",
+        "containerLogs" => "/containerLogs/{podNamespace}/{podID}/{containerName}",
+        "exec" => "/exec/{podNamespace}/{podID}/{containerName}",
+        "attach" => "/attach/{podNamespace}/{podID}/{containerName}",
+        "portForward" => "/portForward/{podNamespace}/{podID}",
+        "checkpoint" => "/checkpoint/{podNamespace}/{podID}/{containerName}",
+        _ => "/",
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::{
     credentials::Providers, metrics::KubeletMetrics, mirrors::Mirrors, pressures::Pressures,
-    pulls::PullRecords,
+    pulls::PullRecords, startups::Startups,
 };
 
 /// The settings, clients and managers of one kubelet.
@@ -47,6 +47,8 @@ pub(crate) struct Context {
     pub(crate) pressures: Pressures,
     pub(crate) stats: Arc<Stats>,
     pub(crate) metrics: KubeletMetrics,
+    pub(crate) tracer: otlp::Tracer,
+    pub(crate) startups: Startups,
     pub(crate) tasks: rt::Tasks,
 }
 

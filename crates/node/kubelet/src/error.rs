@@ -46,6 +46,8 @@ pub enum Error {
         "--image-credential-provider-config and --image-credential-provider-bin-dir must be given together"
     )]
     HalfCredentialProviders,
+    #[error("start the export of traces: {0}; correct tracing.endpoint")]
+    Tracing(#[from] otlp::EndpointError),
     #[error("the container runtime does not answer: {0}")]
     Runtime(#[from] cri::Error),
 }

@@ -38,6 +38,7 @@ mod run;
 mod runtime;
 mod shutdown;
 mod sources;
+mod startups;
 mod steps;
 mod worker;
 

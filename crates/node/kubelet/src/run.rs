@@ -29,6 +29,7 @@ use crate::{
     pulls::PullRecords,
     shutdown,
     sources::{api, files, manifest::StaticPods, mirror, url},
+    startups::Startups,
 };
 
 /// The configuration of one kubelet.
@@ -126,6 +127,14 @@ pub async fn run(
     Ok(())
 }
 
+/// Starts the export of traces, if it is configured.
+fn tracer(settings: &Settings, metrics: &Metrics, tasks: &Tasks) -> Result<otlp::Tracer, Error> {
+    let Some(exporter) = &settings.tracing else { return Ok(otlp::Tracer::default()) };
+    let attributes = vec![("host.name", settings.node_name.clone())];
+    let resource = otlp::Resource { service: "kubelet", attributes };
+    Ok(exporter.start(resource, metrics, tasks)?)
+}
+
 /// Returns the files of the kubelet's certificates, which need not exist.
 fn certificate_files(settings: &Settings) -> CertificateFiles {
     let (node, dir) = (settings.node_name.clone(), &settings.cert_dir);
@@ -155,7 +164,7 @@ async fn context(
         .map_err(|source| Error::Root { path: settings.root.clone(), source })?;
     let machine = Machine::read();
     let clock: Arc<dyn rt::Clock> = Arc::new(rt::SystemClock);
-    let metrics = Metrics::of_component(version::BUILD_VERSION);
+    let metrics = diagnostics::component_metrics(&settings.features);
     let client = client.map(|client| client.measured(&client::ClientMetrics::new(&metrics)));
     let kubelet_metrics = KubeletMetrics::new(&metrics);
     follow_certificates(&metrics, certificate_files(&settings));
@@ -211,6 +220,8 @@ async fn context(
         shutting_down: watch::Sender::new(false),
         mirrors: Default::default(),
         pressures: Default::default(),
+        tracer: tracer(&settings, &metrics, tasks)?,
+        startups: Startups::new(&metrics),
         stats: Arc::new(Stats::new(sources, metrics)),
         metrics: kubelet_metrics,
         pull_records: PullRecords::new(&settings.root, settings.verification.clone()),
@@ -260,6 +271,7 @@ async fn serve(
         pods: Arc::new(pods.clone()),
         stats: ctx.stats.clone(),
         health,
+        tracer: ctx.tracer.clone(),
         clock: ctx.clock.clone(),
         tasks: ctx.tasks.clone(),
     })

@@ -115,6 +115,7 @@ impl Worker {
     }
 
     pub(crate) async fn run(mut self) {
+        self.ctx.startups.begin(&self.pod, self.ctx.now());
         loop {
             let before = self.pod.clone();
             let desired = self.desired.borrow_and_update().clone();
@@ -128,35 +129,64 @@ impl Worker {
                 // Volumes may contain the changed fields or objects.
                 self.volumes_due = Instant::now();
             }
-            let ending = desired.must_end() || self.ending.is_some();
-            match runtime::observe(&self.ctx, &self.uid, &self.observed, ending).await {
-                Ok(observed) => self.take(observed),
-                Err(error) => {
-                    tracing::warn!(pod = %namespaced_name(&desired.pod), %error, "observe a Pod");
-                    tokio::time::sleep(PAUSE).await;
-                    continue;
-                }
-            }
-            *self.shared.observed() = self.observed.clone();
-            if let Some((ending, _)) = desired.end.as_ref().filter(|_| self.ending.is_none()) {
-                self.ending = Some(ending.clone());
-            }
-            let next = if desired.stop.is_some() || self.ending.is_some() {
-                self.prober.stop();
-                Box::pin(self.finish(&desired)).await
-            } else if !self.admit(&desired.pod).await {
-                Next::Now
-            } else {
-                self.prober.follow(&desired.pod, &self.observed);
-                Box::pin(self.advance(&desired)).await
-            };
+            let span = self.span(&desired);
+            let next = span.within(self.pass(&desired)).await;
+            drop(span);
             self.ctx.metrics.synced(if is_new { "create" } else { "sync" }, began.elapsed());
+            self.ctx.startups.observe(&self.pod, &self.observed, self.ctx.now());
+            if desired.must_end() || self.ending.is_some() {
+                self.ctx.startups.forget(&self.uid);
+            }
             match next {
                 Next::Done => return,
                 Next::Now => {}
                 Next::At(at) => self.wait(at).await,
             }
         }
+    }
+
+    /// Observes the Pod, and runs one pass.
+    async fn pass(&mut self, desired: &Desired) -> Next {
+        let ending = desired.must_end() || self.ending.is_some();
+        match runtime::observe(&self.ctx, &self.uid, &self.observed, ending).await {
+            Ok(observed) => self.take(observed),
+            Err(error) => {
+                tracing::warn!(pod = %namespaced_name(&desired.pod), %error, "observe a Pod");
+                tokio::time::sleep(PAUSE).await;
+                return Next::Now;
+            }
+        }
+        *self.shared.observed() = self.observed.clone();
+        if let Some((ending, _)) = desired.end.as_ref().filter(|_| self.ending.is_none()) {
+            self.ending = Some(ending.clone());
+        }
+        if desired.stop.is_some() || self.ending.is_some() {
+            self.prober.stop();
+            Box::pin(self.finish(desired)).await
+        } else if !self.admit(&desired.pod).await {
+            Next::Now
+        } else {
+            self.prober.follow(&desired.pod, &self.observed);
+            Box::pin(self.advance(desired)).await
+        }
+    }
+
+    /// Starts the span of a pass, with upstream's name and attributes.
+    fn span(&self, desired: &Desired) -> otlp::Span {
+        let is_ending = desired.stop.is_some() || self.ending.is_some();
+        let name = if is_ending { "syncTerminatingPod" } else { "syncPod" };
+        let mut span = self.ctx.tracer.root_span(name);
+        if span.is_recording() {
+            let meta = &desired.pod.metadata;
+            let text = |field: &Option<String>| field.clone().unwrap_or_default();
+            let is_new = self.observed.containers.is_empty();
+            span.set("k8s.pod.uid", self.uid.as_str());
+            span.set("k8s.pod", namespaced_name(&desired.pod).as_str());
+            span.set("k8s.pod.name", text(&meta.name).as_str());
+            span.set("k8s.pod.update_type", if is_new { "create" } else { "sync" });
+            span.set("k8s.namespace.name", text(&meta.namespace).as_str());
+        }
+        span
     }
 
     /// Stores the observed state, corrected by resizes since the containers were created.

@@ -5,6 +5,7 @@ mod access;
 mod audit;
 mod serving;
 mod tokens;
+mod tracing;
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
@@ -23,6 +24,7 @@ use self::{
     audit::{AuditFlagError, AuditFlags},
     serving::{ServingFlagError, ServingFlags},
     tokens::{TokenFlagError, TokenFlags},
+    tracing::{TracingFlagError, TracingFlags},
 };
 use crate::config::{Config, Egress, EgressError, FrontProxy, ProxyClient, TokenKeys};
 pub use crate::config::{RuntimeConfig, RuntimeConfigError};
@@ -138,6 +140,9 @@ pub struct Args {
     /// Flags of the listener
     #[command(flatten)]
     pub serving: ServingFlags,
+    /// Flags of tracing
+    #[command(flatten)]
+    pub tracing: TracingFlags,
     /// The flag of feature gates
     #[command(flatten)]
     pub features: FeatureGateFlags,
@@ -285,6 +290,8 @@ pub enum FlagError {
     Serving(#[from] ServingFlagError),
     #[error(transparent)]
     Tokens(#[from] TokenFlagError),
+    #[error(transparent)]
+    Tracing(#[from] TracingFlagError),
     /// Flow control without a seat.
     #[error(
         "invalid configuration: MaxRequestsInFlight={reading} and MaxMutatingRequestsInFlight={mutating}; they must \
@@ -352,6 +359,7 @@ impl Args {
             disable_admission: self.disable_admission_plugins.clone(),
             admission_file: self.admission_control_config_file.clone(),
             seats: self.seats()?,
+            tracing: self.tracing.exporter()?,
         })
     }
 
@@ -485,7 +493,6 @@ const REFUSED: &[Flag] = &[
     ("disable-http2-serving", false, "clients choose between HTTP/1.1 and HTTP/2"),
     ("etcd-servers-overrides", true, ONE_STORE),
     ("kubernetes-service-node-port", true, "the Service kubernetes has a cluster address only"),
-    ("tracing-config-file", true, "requests are not traced"),
     ("tls-curve-preferences", true, "curves are X25519, P-256 and P-384"),
 ];
 

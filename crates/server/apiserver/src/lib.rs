@@ -42,8 +42,10 @@ use std::{
 use api_meta::UserInfo;
 use client::{Client, ClientMetrics, WorkQueue};
 use diagnostics::Slis;
+use otlp::Tracer;
 use pki::AltName;
 use store::Store;
+use telemetry::metrics::Metrics;
 use tokio::net::TcpListener;
 
 pub use api_config::FeatureGates;
@@ -92,6 +94,7 @@ use crate::{
         metrics::{RequestMetrics, ServerMetrics, deprecated_apis, watch_lists},
         pipeline::Server,
     },
+    storage::encryption_metrics,
     watch_cache::{Snapshot, WatchCache, follower::retry_unreadable, following},
 };
 
@@ -116,6 +119,8 @@ pub enum StartError {
         "making a serving certificate: {0}; give --tls-cert-file and --tls-private-key-file, or another --cert-dir"
     )]
     SelfSigned(#[from] pki::Error),
+    #[error("starting the export of traces: {0}; correct the endpoint of --tracing-config-file")]
+    Tracing(#[from] otlp::EndpointError),
     #[error("writing the initial objects: {0}")]
     Initial(#[source] client::Error),
 }
@@ -158,6 +163,14 @@ pub async fn start_with(
     let metrics = diagnostics::component_metrics(&config.features);
     let proxy = config.egress.proxy(Network::ControlPlane);
     let auditor = Auditor::new(&config.audit, proxy, &metrics, tasks)?;
+    let tracer = tracer(&config, &metrics, tasks)?;
+    if let Some(encryption) = &config.encryption {
+        encryption_metrics::follow(
+            encryption,
+            &metrics,
+            security::metrics::hash(&config.identity()),
+        );
+    }
     let mut observers = Vec::new();
     let objects: Arc<Snapshot> = Arc::default();
     let identity = config
@@ -222,6 +235,7 @@ pub async fn start_with(
         };
         let instruments = Instruments {
             auditor,
+            tracer,
             requests: RequestMetrics::new(&metrics),
             flow: FlowMetrics::new(&metrics),
             observed: ServerMetrics::new(&metrics, gate.clone()),
@@ -268,6 +282,13 @@ pub async fn start_with(
     let queues = Queues { levels, availabilities, trust };
     reconcile(&server, &new_client, &queues, tasks);
     Ok(api)
+}
+
+/// Starts the export of traces, if it is configured.
+fn tracer(config: &Config, metrics: &Metrics, tasks: &rt::Tasks) -> Result<Tracer, StartError> {
+    let Some(exporter) = &config.tracing else { return Ok(Tracer::default()) };
+    let attributes = vec![("service.instance.id", config.identity())];
+    Ok(exporter.start(otlp::Resource { service: "apiserver", attributes }, metrics, tasks)?)
 }
 
 /// The work queues that observers fill and reconcilers drain.

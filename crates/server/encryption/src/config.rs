@@ -167,7 +167,7 @@ impl EncryptionConfiguration {
 }
 
 /// Parses a resource's name in a configuration: the part before the first dot is the resource, the rest its group.
-pub(crate) fn parse_resource(name: &str) -> GroupResource {
+pub fn parse_resource(name: &str) -> GroupResource {
     let (resource, group) = name.split_once('.').unwrap_or((name, ""));
     GroupResource::new(group.to_owned(), resource.to_owned())
 }

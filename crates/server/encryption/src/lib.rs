@@ -19,9 +19,11 @@ mod reload;
 mod store_layer;
 mod v2;
 
-pub use config::{EncryptionConfiguration, Key, Keys, Kms, Provider, ResourceConfiguration};
+pub use config::{
+    EncryptionConfiguration, Key, Keys, Kms, Provider, ResourceConfiguration, parse_resource,
+};
 pub use error::{ConfigError, HealthError, KmsError, TransformError};
-pub use reload::{Encryption, POLL};
+pub use reload::{Encryption, POLL, ReloadOutcomes};
 pub use store_layer::{Encrypted, Kinds};
 
 #[doc(hidden)]

@@ -3,8 +3,8 @@
 use std::{
     collections::HashMap,
     path::PathBuf,
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
+    sync::{Arc, Mutex, PoisonError, RwLock},
+    time::{Duration, SystemTime},
 };
 
 use api_meta::GroupResource;
@@ -19,8 +19,8 @@ use crate::{
     provider::{self, Plaintext, Provider},
 };
 
-/// The interval at which the file is checked for changes.
-pub const POLL: Duration = Duration::from_secs(60);
+/// The interval at which the file is checked for changes. A rotation of keys waits for it several times.
+pub const POLL: Duration = Duration::from_secs(5);
 /// The shortest time for a new configuration's plugins to become healthy.
 const SHORTEST_PROBE: Duration = Duration::from_secs(10);
 
@@ -32,6 +32,20 @@ pub struct Encryption {
     current: RwLock<Arc<ActiveConfiguration>>,
     /// The number of reloads.
     changed: watch::Sender<u64>,
+    outcomes: Mutex<ReloadOutcomes>,
+}
+
+/// The counts of reloads and the times of the last ones, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReloadOutcomes {
+    /// The number of reloads.
+    pub successes: u64,
+    /// The number of failed reloads.
+    pub failures: u64,
+    /// The time of the last reload.
+    pub last_success: Option<SystemTime>,
+    /// The time of the last failed reload.
+    pub last_failure: Option<SystemTime>,
 }
 
 struct ActiveConfiguration {
@@ -127,7 +141,14 @@ impl Encryption {
         clock: Arc<dyn rt::Clock>,
     ) -> Self {
         let current = RwLock::new(Arc::new(loaded));
-        Self { tasks, clock, reload, current, changed: watch::Sender::new(0) }
+        Self {
+            tasks,
+            clock,
+            reload,
+            current,
+            changed: watch::Sender::new(0),
+            outcomes: Mutex::default(),
+        }
     }
 
     /// Reads a file. Plugins that do not answer are not an error: their values cannot be read until they do.
@@ -148,7 +169,9 @@ impl Encryption {
         loop {
             tokio::time::sleep(wait).await;
             wait = poll;
-            match self.reload(&path).await {
+            let reloaded = self.reload(&path).await;
+            self.record(reloaded.as_ref().map(|changed| *changed).map_err(drop));
+            match reloaded {
                 Ok(changed) => {
                     backoff.reset();
                     if changed {
@@ -164,6 +187,33 @@ impl Encryption {
                 }
             }
         }
+    }
+
+    fn record(&self, reloaded: Result<bool, ()>) {
+        let mut outcomes = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+        match reloaded {
+            Ok(false) => {}
+            Ok(true) => {
+                outcomes.successes += 1;
+                outcomes.last_success = Some(rt::now());
+            }
+            Err(()) => {
+                outcomes.failures += 1;
+                outcomes.last_failure = Some(rt::now());
+            }
+        }
+    }
+
+    /// Returns the outcomes of the reloads; `None` if the file is not reloaded.
+    pub fn outcomes(&self) -> Option<ReloadOutcomes> {
+        self.reload.then(|| *self.outcomes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns the SHA-256 digest of the file in use, such as `sha256:9f86…`; `None` without a file.
+    pub fn digest(&self) -> Option<String> {
+        let current = self.current();
+        let hex: String = current.digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        (!hex.is_empty()).then(|| format!("sha256:{hex}"))
     }
 
     /// Reads the file again. Returns whether its content has changed.

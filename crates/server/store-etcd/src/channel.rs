@@ -9,6 +9,7 @@ use std::{
 
 use client::Proxy;
 use hyper_util::rt::TokioIo;
+use otlp::Traced;
 use rt::Backoff;
 use store::{Error, Result};
 use tonic::{
@@ -36,9 +37,12 @@ pub(crate) enum Repeat {
     IfUnsent,
 }
 
+/// The connection to a member. Its calls are parts of the traces of requests.
+pub(crate) type Connection = Traced<Channel>;
+
 /// A lazy connection per member. All requests go to one member until it fails.
 pub(crate) struct Channels {
-    members: Vec<(String, Channel)>,
+    members: Vec<(String, Connection)>,
     current: AtomicUsize,
     patience: Duration,
     /// `true` if TLS is used without a client certificate, a likely cause of broken connections.
@@ -66,7 +70,7 @@ impl Channels {
     }
 
     /// Returns the current member.
-    pub(crate) fn current(&self) -> (usize, Channel) {
+    pub(crate) fn current(&self) -> (usize, Connection) {
         let at = self.current.load(Ordering::Relaxed) % self.members.len();
         (at, self.members[at].1.clone())
     }
@@ -94,7 +98,7 @@ impl Channels {
     /// Sends a request until it is answered, must not be repeated, or `patience` is over.
     pub(crate) async fn call<T, F, A>(&self, repeat: Repeat, send: F) -> Result<T, RequestFailure>
     where
-        F: Fn(Channel) -> A,
+        F: Fn(Connection) -> A,
         A: Future<Output = Result<Response<T>, Status>>,
     {
         let end = tokio::time::Instant::now() + self.patience;
@@ -125,7 +129,7 @@ fn connect_lazily(
     url: &str,
     tls: Option<&ClientTlsConfig>,
     proxy: Option<Proxy>,
-) -> Result<Channel> {
+) -> Result<Connection> {
     let bad = |detail: String| Error::Unavailable { operation: "connect to etcd", detail };
     let mut endpoint = Endpoint::from_shared(url.to_owned())
         .map_err(|error| bad(format!("the endpoint {url:?} is not a URL: {error}")))?
@@ -152,7 +156,7 @@ fn connect_lazily(
             )));
         }
     }
-    let Some(proxy) = proxy else { return Ok(endpoint.connect_lazy()) };
+    let Some(proxy) = proxy else { return Ok(Traced::new(endpoint.connect_lazy())) };
     let dial = tower::service_fn(move |member: Uri| {
         let proxy = proxy.clone();
         async move {
@@ -164,7 +168,7 @@ fn connect_lazily(
             proxy.open(&target).await.map(TokioIo::new)
         }
     });
-    Ok(endpoint.connect_with_connector_lazy(dial))
+    Ok(Traced::new(endpoint.connect_with_connector_lazy(dial)))
 }
 
 fn read_tls(files: &TlsFiles) -> Result<ClientTlsConfig> {

@@ -24,7 +24,7 @@ mod status;
 mod version;
 mod watch;
 
-use channel::{Channels, Repeat};
+use channel::{Channels, Connection, Repeat};
 use lease::Leases;
 pub use options::{Options, REQUEST_LIMIT, TlsFiles};
 use proto::{
@@ -232,9 +232,9 @@ async fn status_of(channels: &Channels) -> Result<proto::StatusResponse> {
         .map_err(|failed| status::error("query the status", &failed))
 }
 
-fn client(channel: tonic::transport::Channel) -> KvClient<tonic::transport::Channel> {
+fn client(connection: Connection) -> KvClient<Connection> {
     // Lists may be of any size; etcd bounds what one request may write.
-    KvClient::new(channel).max_decoding_message_size(usize::MAX)
+    KvClient::new(connection).max_decoding_message_size(usize::MAX)
 }
 
 fn revision_of(wire: i64) -> Revision {

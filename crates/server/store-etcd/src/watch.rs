@@ -8,10 +8,10 @@ use std::{
 use futures_util::{future::BoxFuture, stream};
 use store::{Change, KeyRange, Result, Revision, WatchMessage, WatchStream};
 use tokio::sync::mpsc;
-use tonic::{Request, Status, Streaming, metadata::MetadataValue, transport::Channel};
+use tonic::{Request, Status, Streaming, metadata::MetadataValue};
 
 use crate::{
-    channel::Channels,
+    channel::{Channels, Connection},
     convert,
     proto::{
         WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse,
@@ -107,7 +107,7 @@ async fn create_watch(channels: &Channels, create: WatchCreateRequest) -> Result
 }
 
 /// Opens a stream and waits until etcd has created the watch.
-async fn open_stream(channel: Channel, create: WatchCreateRequest) -> Result<Watch, Status> {
+async fn open_stream(channel: Connection, create: WatchCreateRequest) -> Result<Watch, Status> {
     let (outbox, mut requests) = mpsc::channel(OUTBOX);
     let first = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
     outbox.try_send(first).map_err(|_| Status::internal("a new queue is full"))?;

@@ -1,10 +1,11 @@
-//! Test helpers for several crates: an in-memory API server, the real API server in this process, fake drivers and
-//! plugins, and random panics.
+//! Test helpers for several crates: an in-memory API server, the real API server in this process, fake drivers,
+//! plugins and collectors of traces, and random panics.
 //!
 //! [`FakeApi`] suffices for controllers and the scheduler: it supports resourceVersions, conflicts, generations,
 //! finalizers, selectors, lists, watches and discovery. It has no defaults, validation or admission; tests that need
 //! those use [`RealApi`]. Production code must not depend on this crate.
 
+mod collector;
 mod csi_driver;
 pub mod device_plugin;
 pub mod dra_driver;
@@ -16,6 +17,7 @@ mod panics;
 mod ports;
 mod real_api;
 
+pub use collector::{CollectedSpan, Collector};
 pub use csi_driver::{CsiDriver, Fault};
 pub use device_plugin::DevicePlugin;
 pub use dra_driver::DraDriver;

@@ -3,6 +3,7 @@ use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 use api_meta::UserInfo;
 use apiserver::ApiServer;
 use client::Client;
+use encryption::Encryption;
 use pki::{Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
 use store::{
     Store,
@@ -30,6 +31,17 @@ impl RealApi {
         Self::start_on(Arc::new(store), directory, tasks).await
     }
 
+    /// Starts a server whose values are encrypted at rest. [`Self::store`] returns the store below the encryption.
+    pub async fn encrypted(encryption: Arc<Encryption>) -> Result<Self, Failure> {
+        let directory = tempfile::tempdir()?;
+        let store = Embedded::open(&directory.path().join("store"), Options::default())?;
+        let (store, tasks) = (Arc::new(store), rt::Tasks::new(rt::Shutdown::new()));
+        let over = apiserver::encrypted(store.clone(), encryption.clone());
+        let own = |config: &mut apiserver::Config| config.encryption = Some(encryption);
+        let started = Self::start_as(own, over, directory, tasks).await?;
+        Ok(Self { store, ..started })
+    }
+
     /// Starts a server for a simulation. Its store is in memory and runs in the caller's runtime.
     pub async fn simulated() -> Result<Self, Failure> {
         let options = Options::default();
@@ -54,10 +66,20 @@ impl RealApi {
         directory: tempfile::TempDir,
         tasks: rt::Tasks,
     ) -> Result<Self, Failure> {
+        Self::start_as(|_| {}, store, directory, tasks).await
+    }
+
+    async fn start_as(
+        change: impl FnOnce(&mut apiserver::Config),
+        store: Arc<dyn Store>,
+        directory: tempfile::TempDir,
+        tasks: rt::Tasks,
+    ) -> Result<Self, Failure> {
         write_pki(directory.path())?;
         // The server publishes its port, so the port must be known before the start.
         let bind = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        let config = config(bind, directory.path());
+        let mut config = config(bind, directory.path());
+        change(&mut config);
         let server = apiserver::start(config, store.clone(), &tasks).await?;
         Ok(Self { server, store, tasks, _directory: directory })
     }
@@ -156,5 +178,6 @@ pub fn config(bind: SocketAddr, directory: &Path) -> apiserver::Config {
         request_timeout: apiserver::Config::REQUEST_TIMEOUT,
         // Tests run without optimization, which takes many times as long.
         processor_time: apiserver::Config::PROCESSOR_TIME * 20,
+        tracing: None,
     }
 }

@@ -20,6 +20,7 @@ pub(crate) enum Command {
     Down(local::DownArgs),
     Status(local::StatusArgs),
     Node(local::NodeArgs),
+    SecretsEncrypt(local::SecretsArgs),
     /// Draws the start-up steps over time
     Timeline(timeline::Args),
     Dashboard(dashboard::Args),

@@ -133,6 +133,7 @@ fn run(command: Command) -> ExitCode {
         Command::Up(args) => run_command("windlass", local::up(args)),
         Command::Down(args) => run_command("windlass", local::down(args)),
         Command::Node(args) => run_command("windlass", local::node(args)),
+        Command::SecretsEncrypt(args) => run_command("windlass", local::secrets_encrypt(args)),
         Command::Status(args) => status(args),
         Command::Images(command) => exit_code(images::run(command)),
         Command::Bootstrap(command) => run_bootstrap(command),

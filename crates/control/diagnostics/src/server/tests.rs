@@ -147,7 +147,13 @@ async fn serves_pages_to_permitted_client() {
 
 #[tokio::test]
 async fn rejects_everyone_but_health_without_api_server() {
-    let access = Access { client_ca: None, authentication: None, authorization: None };
+    let access = Access {
+        client_ca: None,
+        authentication: None,
+        authorization: None,
+        tokens: TtlCache::default(),
+        decisions: TtlCache::default(),
+    };
     let request = |credentials: &'static str| {
         let request = Request::builder().header(header::AUTHORIZATION, credentials);
         request.body(()).unwrap().into_parts().0
@@ -179,4 +185,31 @@ async fn names_flag_when_port_is_taken() {
     let missing = Settings { client_ca: Some("/nothing/ca.crt".into()), ..settings };
     let error = serve(missing, &tasks).await.unwrap_err().to_string();
     assert!(error.contains("correct --client-ca-file"), "{error}");
+}
+
+/// Returns the number of requests for a resource that the API server has answered.
+async fn reviews(scene: &Scene, resource: &str) -> f64 {
+    let page = scene.api.admin().call(Method::GET, "/metrics", "", "".into()).await.unwrap();
+    let page = String::from_utf8_lossy(&page).into_owned();
+    let is_wanted = |line: &&str| {
+        line.starts_with("apiserver_request_total{")
+            && line.contains(&format!("resource=\"{resource}\""))
+    };
+    let values = page.lines().filter(is_wanted).filter_map(|line| line.rsplit(' ').next());
+    values.filter_map(|value| value.parse::<f64>().ok()).sum()
+}
+
+#[tokio::test]
+async fn asks_api_server_once_for_frequent_client() {
+    let scene = Scene::start().await;
+    let monitor = scene.account("monitor").await;
+    scene.allow("monitor", &["/metrics"]).await;
+    for _ in 0..5 {
+        assert_eq!(scene.ask("GET", "/metrics", &monitor).await.0, 200);
+        assert_eq!(scene.ask("GET", "/configz", &monitor).await.0, 403);
+        assert_eq!(scene.ask("GET", "/metrics", "Bearer forged").await.0, 401);
+    }
+    // A valid and a forged token; a permitted and a forbidden path.
+    assert_eq!(reviews(&scene, "tokenreviews").await, 2.0);
+    assert_eq!(reviews(&scene, "subjectaccessreviews").await, 2.0);
 }

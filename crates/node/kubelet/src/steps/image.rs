@@ -182,6 +182,7 @@ async fn pull(
         let by = by.unwrap_or(PullSource::Node);
         match ctx.cri.pull_image(image, auth, sandbox.clone()).await {
             Ok(reference) => {
+                ctx.startups.pulled(pod, started, ctx.now());
                 let (took, waited) = (since(started), since(queued));
                 let there = ctx.cri.image_status(image).await.ok().flatten();
                 let size = there.as_ref().map_or(0, |i| i.size);

@@ -114,6 +114,8 @@ pub struct Config {
     pub request_timeout: Duration,
     /// The maximum processor time of one request.
     pub processor_time: Duration,
+    /// The export of traces; `None` if requests are not traced.
+    pub tracing: Option<otlp::Exporter>,
 }
 
 /// The keys that sign and verify service account tokens.

@@ -26,7 +26,7 @@ pub struct ServingFlags {
     /// Shortest time in seconds after which a watch without a timeout of its own ends
     #[arg(long, default_value_t = 1800, allow_hyphen_values = true)]
     pub min_request_timeout: i64,
-    /// A further certificate: CERT,KEY or CERT,KEY:NAME,*.NAME; may be given several times
+    pub tls_cipher_suites: Vec<String>,
     #[arg(long)]
     pub tls_sni_cert_key: Vec<String>,
     /// Time between the signal to stop and the end of the listener; /readyz fails meanwhile
@@ -67,7 +67,11 @@ pub enum ServingFlagError {
 pub enum NamedCertificateError {
     #[error("expected comma separated certificate and key file paths")]
     Files,
-    #[error("{0:?} is not a DNS name, optionally with wildcard segments at its beginning")]
+    #[error("empty names list is not allowed")]
+    NoPatterns,
+    #[error(
+        "{0:?} is not an IP address or a DNS name, optionally with wildcard segments at its beginning"
+    )]
     Pattern(String),
 }
 
@@ -135,7 +139,13 @@ fn origin(pattern: &str) -> Result<regex::Regex, ServingFlagError> {
 /// Parses `CERT,KEY` with optional patterns after a colon.
 fn named_certificate(text: &str) -> Result<serve::NamedCertificate, ServingFlagError> {
     let wrong = |error| ServingFlagError::NamedCertificate(text.to_owned(), error);
-    let (files, patterns) = text.rsplit_once(':').unwrap_or((text, ""));
+    let (files, patterns) = match text.split_once(':') {
+        Some((_, patterns)) if patterns.trim().is_empty() => {
+            return Err(wrong(NamedCertificateError::NoPatterns));
+        }
+        Some(parts) => parts,
+        None => (text, ""),
+    };
     let (certificate, key) = files
         .split_once(',')
         .filter(|(certificate, key)| {
@@ -146,8 +156,9 @@ fn named_certificate(text: &str) -> Result<serve::NamedCertificate, ServingFlagE
         patterns.split(',').map(str::trim).filter(|p| !p.is_empty()).map(str::to_owned).collect();
     let is_name = |pattern: &&String| {
         let name = pattern.trim_start_matches("*.");
-        name.parse::<std::net::IpAddr>().is_err()
-            && api_meta::validation::dns1123_subdomain(&name.to_ascii_lowercase()).is_empty()
+        pattern.parse::<std::net::IpAddr>().is_ok()
+            || name.parse::<std::net::IpAddr>().is_err()
+                && api_meta::validation::dns1123_subdomain(&name.to_ascii_lowercase()).is_empty()
     };
     if let Some(pattern) = patterns.iter().find(|pattern| !is_name(pattern)) {
         return Err(wrong(NamedCertificateError::Pattern(pattern.clone())));

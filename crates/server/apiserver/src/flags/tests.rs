@@ -319,19 +319,17 @@ fn rejects_invalid_listener_flags_in_upstreams_words() {
         ("--tls-min-version=VersionSSL3", "unknown tls version \"VersionSSL3\""),
         ("--tls-cipher-suites=TLS_X", "Cipher suite TLS_X not supported or doesn't exist"),
         ("--tls-sni-cert-key=/a.crt", "--tls-sni-cert-key=/a.crt: expected comma separated"),
+        ("--tls-sni-cert-key=/a,/b:", "--tls-sni-cert-key=/a,/b:: empty names list is not allowed"),
         ("--tls-sni-cert-key=/a,/b,/c", "--tls-sni-cert-key=/a,/b,/c: expected comma separated"),
         (
-            "--tls-sni-cert-key=/a,/b:10.0.0.1",
-            "--tls-sni-cert-key=/a,/b:10.0.0.1: \"10.0.0.1\" is not a DNS name",
+            "--tls-sni-cert-key=/a,/b:*.10.0.0.1",
+            "--tls-sni-cert-key=/a,/b:*.10.0.0.1: \"*.10.0.0.1\" is not an IP address or a DNS name",
         ),
         (
             "--tls-sni-cert-key=/a,/b:a.*.c",
-            "--tls-sni-cert-key=/a,/b:a.*.c: \"a.*.c\" is not a DNS name",
+            "--tls-sni-cert-key=/a,/b:a.*.c: \"a.*.c\" is not an IP address or a DNS name",
         ),
-        (
-            "--tracing-config-file=/t",
-            "--tracing-config-file is not supported: requests are not traced",
-        ),
+        ("--tracing-config-file=/t", "failed to read tracing configuration from \"/t\""),
         (
             "--service-account-max-token-expiration=59m",
             "the service-account-max-token-expiration must be between 1 hour and 2^32 seconds",

@@ -11,6 +11,7 @@ use super::{
     create::create,
     delete::{delete, delete_collection},
     read::{get, list},
+    spans::call_span,
     state::State,
     subresource,
     update::{patch, update},
@@ -24,7 +25,12 @@ fn count_deprecated(state: &State, call: &Call) {
     state.deprecated.with_label_values(&of).set(1.0);
 }
 
+/// Calls the handler of a call, as a part of the trace of the request.
 pub(crate) async fn dispatch(state: &State, call: &Call) -> Answer {
+    call_span(call).within(handle(state, call)).await
+}
+
+async fn handle(state: &State, call: &Call) -> Answer {
     if !call.path.subresource.is_empty() {
         return Box::pin(subresource::dispatch(state, call)).await;
     }

@@ -19,6 +19,7 @@ pub(crate) mod patch;
 pub(crate) mod plugins;
 pub(crate) mod policies;
 pub(crate) mod read;
+mod spans;
 pub(crate) mod state;
 pub(crate) mod steps;
 pub(crate) mod stream;

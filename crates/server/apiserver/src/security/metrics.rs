@@ -217,6 +217,6 @@ impl SecurityMetrics {
 }
 
 /// Returns a hash in the format of upstream's metrics.
-pub(super) fn hash(text: &str) -> String {
+pub(crate) fn hash(text: &str) -> String {
     format!("sha256:{}", data_encoding::HEXLOWER.encode(&Sha256::digest(text)))
 }

@@ -8,7 +8,7 @@ mod authorizers;
 mod external_signer;
 mod files;
 mod issuers;
-mod metrics;
+pub(crate) mod metrics;
 mod signing;
 mod tokens;
 mod webhook_authorizer;

@@ -117,7 +117,7 @@ impl Compute {
             let refuse = |status: Box<Status>| refusal(&moved.info, moved.accepted, &status);
             answer.map(|answer| answer.unwrap_or_else(refuse))
         };
-        let answer = self.pool.run(work).await.map_err(stopped)?;
+        let answer = self.pool.run(otlp::carry(work)).await.map_err(stopped)?;
         report(call, &meter, meter.most);
         answer.map_err(|BudgetUsedUp| meter.refusal(call))
     }

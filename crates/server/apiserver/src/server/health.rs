@@ -30,6 +30,7 @@ use crate::{
 pub(crate) struct Instruments {
     /// `None` if auditing is off.
     pub(crate) auditor: Option<Arc<Auditor>>,
+    pub(crate) tracer: otlp::Tracer,
     /// The registry of all metrics of the server.
     pub(crate) metrics: Metrics,
     pub(crate) requests: RequestMetrics,

@@ -10,3 +10,4 @@ pub(crate) mod in_process;
 mod meter;
 pub(crate) mod metrics;
 pub(crate) mod pipeline;
+mod spans;

@@ -19,6 +19,7 @@ use super::{
     edge,
     health::{self, Instruments},
     metrics::{InFlight, Labels},
+    spans,
 };
 use crate::{
     aggregation::{Aggregation, ApiServices, Remote},
@@ -60,7 +61,15 @@ struct RequestContext<'a> {
     in_flight: &'a InFlight<'a>,
 }
 
-/// An authorized caller of a request.
+/// The caller of a request that was authorized.
+struct AuthorizedCaller<'a> {
+    user: Arc<UserInfo>,
+    audited: Option<&'a Arc<RequestAudit>>,
+    /// The timeout of the request; `None` for watches and connections.
+    timeout: Option<Duration>,
+}
+
+/// An admitted caller of a request.
 struct Caller {
     user: Arc<UserInfo>,
     /// The permit of flow control; `None` for a connection.
@@ -172,8 +181,7 @@ impl Server {
         context: RequestContext<'_>,
         audited: &OnceLock<Arc<RequestAudit>>,
     ) -> Result<Response<Body>, Box<Status>> {
-        let RequestContext { info, format, remote, in_flight } = context;
-        let waited = &in_flight.waited;
+        let (info, received) = (context.info, rt::now());
         let selectors = Selectors::of(info);
         let found = self.authenticate(&request, &info.path).await;
         let audited = self.audit(&selectors, &request, info, &found, audited);
@@ -200,6 +208,27 @@ impl Server {
             return Ok(authorization_failed(request.uri(), error));
         }
         Security::permit(&attributes, &decision)?;
+        let tracer = &self.instruments.tracer;
+        let mut span = spans::request_span(tracer, &request, info, &user);
+        span.set_start(received);
+        let caller = AuthorizedCaller { user, audited, timeout };
+        let done = span.within(self.admit(request, context, caller)).await;
+        spans::finish(&mut span, &done);
+        done
+    }
+
+    /// Handles an authorized request: admits it by flow control, and passes it to its handler.
+    async fn admit(
+        &self,
+        request: Request<Body>,
+        context: RequestContext<'_>,
+        caller: AuthorizedCaller<'_>,
+    ) -> Result<Response<Body>, Box<Status>> {
+        let RequestContext { info, format, remote, in_flight } = context;
+        let AuthorizedCaller { user, audited, timeout } = caller;
+        let waited = &in_flight.waited;
+        let selectors = Selectors::of(info);
+        let attributes = selectors.attributes(&user, info);
         // Connections (exec, logs) hold no seat. A watch holds its seat until it has sent its initial events.
         let entered = if info.is_connection() {
             None

@@ -26,6 +26,7 @@ use crate::registry::{Definition, builtin::builtin, storage_form};
 
 mod beta;
 pub(crate) mod encrypted;
+pub(crate) mod encryption_metrics;
 
 /// A store with values in upstream's format, presented as one with values in this server's format.
 pub struct UpstreamForm {

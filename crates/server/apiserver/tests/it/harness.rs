@@ -154,6 +154,7 @@ fn config(at: &Path) -> Config {
         request_timeout: Config::REQUEST_TIMEOUT,
         // Tests are not optimized, and need many times as long.
         processor_time: Config::PROCESSOR_TIME * 20,
+        tracing: None,
     }
 }
 

@@ -47,4 +47,5 @@ mod slow;
 mod sockets;
 mod subresources;
 mod token_signer;
+mod traces;
 mod watches;

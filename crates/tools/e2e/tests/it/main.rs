@@ -23,6 +23,7 @@ mod dashboard;
 mod devices;
 mod dra_driver;
 mod dual_stack;
+mod encryption;
 mod external_ca;
 mod external_etcd;
 mod ha;

@@ -23,6 +23,7 @@ use admission::{
 use api_meta::{
     Changed, GroupResource, GroupVersionKind, GroupVersionResource, Observer, Status, Tree as _,
 };
+use otlp::{Span, SpanKind};
 use serde_json::{Value, json};
 use telemetry::metrics::Metrics;
 
@@ -156,10 +157,25 @@ impl WebhookCall<'_> {
         let failed = |cause: &dyn std::fmt::Display, code: Option<u16>| {
             Failure::call(format!("failed to call webhook: {cause}"), code.unwrap_or(503))
         };
-        let answer = self.hook.backend.call(std::mem::take(&mut review.body), limits).await;
+        let span = self.span(mutating);
+        let call = self.hook.backend.call(std::mem::take(&mut review.body), limits);
+        let answer = span.within(call).await;
         let answer = answer.map_err(|e| failed(&e, e.code))?;
         let answer = Answer::read(&answer).map_err(|e| failed(&e, None))?;
         webhook.verdict(&review, answer, mutating)
+    }
+
+    /// Starts the span of the call, with upstream's name and attributes.
+    fn span(&self, mutating: bool) -> Span {
+        let name = if mutating { "Call mutating webhook" } else { "Call validating webhook" };
+        let mut span = otlp::span(|| name, SpanKind::Internal);
+        if span.is_recording() {
+            let (webhook, request) = (&self.hook.webhook, self.request);
+            span.set("webhook", webhook.name.as_str());
+            span.set("resource", &*self.shown.resource.resource);
+            span.set("subresource", request.subresource);
+        }
+        span
     }
 
     fn is_late(&self) -> bool {
