@@ -51,10 +51,10 @@ pub enum Error {
     )]
     RepairAfter { group: String, value: String, cause: RepairAfterError },
     #[error(
-        "the cluster's control planes are {old}, and would be {new}: cloud local does not change etcd's members yet; \
-         make another cluster, or take the change back"
+        "control planes {removed} would end, but cloud local does not remove members of etcd: make another cluster, or \
+         take the change back"
     )]
-    ControlPlanes { old: String, new: String },
+    ControlPlanes { removed: String },
     #[error(
         "spec.etcdClusters[0].etcdMembers: instance group {group:?} is not one of control planes; store that group \
          first, or remove the member"
