@@ -61,6 +61,26 @@ pub enum Error {
     )]
     MemberGroup { group: String },
     #[error(
+        "keyset {keyset}: {place} does not trust keypair {id}, which cannot be the primary yet; run kops update \
+         cluster --yes and kops rolling-update cluster --yes first"
+    )]
+    KeypairUntrusted { keyset: String, id: String, place: String },
+    #[error(
+        "keyset {keyset}: {place} uses keypair {id}, which must stay trusted; run kops update cluster --yes and kops \
+         rolling-update cluster --yes first"
+    )]
+    KeypairInUse { keyset: String, id: String, place: String },
+    #[error(
+        "keyset service-account: Pods of {place} may have tokens of the distrusted keypair for {minutes} minutes; \
+         wait, and distrust the keypairs of the other keysets by their names"
+    )]
+    TokensInUse { place: String, minutes: u64 },
+    #[error(
+        "the keypairs of {place} are unknown, because its configuration is neither applied nor stored; run kops \
+         update cluster --yes, wait until the machine has started, or replace it"
+    )]
+    UnknownKeys { place: String },
+    #[error(
         "cluster {cluster:?} has machines of cloud local, so its cloud cannot become {cloud}; delete the cluster \
          first, or keep its label"
     )]

@@ -3,6 +3,7 @@
 //!
 //! Control planes read the store. Workers ask kops-controller, and receive no private key but their own.
 
+mod authority;
 mod context;
 mod control_plane;
 mod kubelet;
