@@ -97,7 +97,7 @@ fn plan(
         )
         .into());
     }
-    secret::check_stored(registry, user)?;
+    let encryption_hash = secret::check_stored(registry, user)?;
     let fleet = fleet(registry, name);
     let old = fleet.spec()?;
     check_members(user, &user_groups)?;
@@ -118,7 +118,7 @@ fn plan(
         api_addresses: api_addresses(&spec),
         hashes: [(url, hash.clone())].into(),
         kubelet: limit,
-        encryption_hash: secret::encryption_hash(registry, user)?,
+        encryption_hash,
         ..NodeInputs::default()
     };
     let built = build_model(&cluster, groups, &keysets, inputs)?;
