@@ -51,15 +51,35 @@ pub enum Error {
     )]
     RepairAfter { group: String, value: String, cause: RepairAfterError },
     #[error(
-        "the cluster's control planes are {old}, and would be {new}: cloud local does not change etcd's members yet; \
-         make another cluster, or take the change back"
+        "control planes {removed} would end, but cloud local does not remove members of etcd: make another cluster, or \
+         take the change back"
     )]
-    ControlPlanes { old: String, new: String },
+    ControlPlanes { removed: String },
     #[error(
         "spec.etcdClusters[0].etcdMembers: instance group {group:?} is not one of control planes; store that group \
          first, or remove the member"
     )]
     MemberGroup { group: String },
+    #[error(
+        "keyset {keyset}: {place} does not trust keypair {id}, which cannot be the primary yet; run kops update \
+         cluster --yes and kops rolling-update cluster --yes first"
+    )]
+    KeypairUntrusted { keyset: String, id: String, place: String },
+    #[error(
+        "keyset {keyset}: {place} uses keypair {id}, which must stay trusted; run kops update cluster --yes and kops \
+         rolling-update cluster --yes first"
+    )]
+    KeypairInUse { keyset: String, id: String, place: String },
+    #[error(
+        "keyset service-account: Pods of {place} may have tokens of the distrusted keypair for {minutes} minutes; \
+         wait, and distrust the keypairs of the other keysets by their names"
+    )]
+    TokensInUse { place: String, minutes: u64 },
+    #[error(
+        "the keypairs of {place} are unknown, because its configuration is neither applied nor stored; run kops \
+         update cluster --yes, wait until the machine has started, or replace it"
+    )]
+    UnknownKeys { place: String },
     #[error(
         "cluster {cluster:?} has machines of cloud local, so its cloud cannot become {cloud}; delete the cluster \
          first, or keep its label"

@@ -27,13 +27,15 @@ const EMPTY: Values = Values::Only(&[]);
 
 /// The fields of a cluster. Machines run no SSH server, so every restriction of `sshAccess` holds. A subnet only names
 /// a zone: all machines share one link, and the host chooses its range.
-const CLUSTER: [Row; 34] = [
+const CLUSTER: [Row; 35] = [
     ("api.access", EVERYWHERE),
     ("api.additionalSANs", Values::Any),
     ("api.dns", EMPTY),
     ("api.publicName", Values::Any),
     ("authorization.rbac", EMPTY),
     ("channel", Values::Any),
+    // A change of a single field writes all structures that Go's type always has.
+    ("cloudProvider", EMPTY),
     ("clusterDNSDomain", Values::Any),
     ("configStore.base", Values::Any),
     ("controlPlaneKubelet", Values::Kubelet),
@@ -187,7 +189,7 @@ mod tests {
             "etcdClusters": [{"name": "main", "cpuRequest": "200m", "etcdMembers": [{"name": "a"}]}],
             "kubelet": {"anonymousAuth": false, "maxPods": 5, "systemReserved": {"cpu": "100m"}},
             "networking": {"cni": {}, "topology": {"dns": "None"}, "subnets": []},
-            "updatePolicy": "external", "fileAssets": [{"name": "a", "content": "b"}], "hooks": null,
+            "cloudProvider": {}, "updatePolicy": "external", "fileAssets": [{"name": "a", "content": "b"}], "hooks": null,
         });
         assert_eq!(rejection(Kind::Cluster, accepted), "accepted");
         for (spec, setting) in [
@@ -222,6 +224,7 @@ mod tests {
             (json!({"kubeAPIServer": {"auditLogPath": "/a"}}), "spec.kubeAPIServer.auditLogPath:"),
             (json!({"updatePolicy": "automatic"}), "spec.updatePolicy other than external:"),
             (json!({"cloudLabels": {"a": "b"}}), "spec.cloudLabels:"),
+            (json!({"cloudProvider": {"aws": {}}}), "spec.cloudProvider.aws:"),
             (json!({"sysctlParameters": ["a=b"]}), "spec.sysctlParameters:"),
             (json!({"kubeProxy": {}}), "spec.kubeProxy:"),
         ] {

@@ -11,7 +11,7 @@ use kops_core::{
     heal::{Healing, MachineHealth, heal},
     life,
 };
-use kops_store::Registry;
+use kops_store::{Keyset, Registry};
 use pki::Subject;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -45,11 +45,11 @@ pub async fn keep(root: PathBuf, tasks: &rt::Tasks) -> Result<(), Error> {
     Ok(instances::keep(fleet, tasks).await?)
 }
 
-/// Heals the machines for half the certificate's lifetime.
+/// Heals the machines for half the certificate's lifetime, or until its authority is rotated.
 async fn heal_machines(fleet: &Fleet, tasks: &rt::Tasks) -> Result<(), Error> {
     let spec = fleet.spec()?.unwrap_or_default();
     let registry = open_registry(fleet, &spec)?;
-    let subject = Subject::new(KEEPER);
+    let (subject, issuer) = (Subject::new(KEEPER), signer(&registry, &spec.cluster)?);
     let access = issue_kubeconfig(&registry, &spec.cluster, subject, PERIOD, rt::now())?;
     let client = Client::from_kubeconfig(&access, &version::user_agent("kops-instances"))?;
     let recorder = EventRecorder::start(client.clone(), KEEPER, &rt::hostname(), tasks);
@@ -60,7 +60,13 @@ async fn heal_machines(fleet: &Fleet, tasks: &rt::Tasks) -> Result<(), Error> {
         let spec = fleet.spec()?.unwrap_or_default();
         restore.advance(&registry, fleet, &spec, is_any_ready(&access, &spec)).await?;
         // Without the API, the health of machines is unknown.
-        let Ok(state) = ClusterState::observe(&client, fleet, &spec).await else { continue };
+        let Ok(state) = ClusterState::observe(&client, fleet, &spec).await else {
+            // After a rotation the API rejects certificates of the old authority.
+            if signer(&registry, &spec.cluster)? != issuer {
+                return Ok(());
+            }
+            continue;
+        };
         let machines = machine_health(&spec, &state, &access).await?;
         match heal(&machines, rt::now().into()) {
             Healing::Nothing => last_reason.clear(),
@@ -85,6 +91,12 @@ async fn heal_machines(fleet: &Fleet, tasks: &rt::Tasks) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Returns the ID of the keypair that signs clients' certificates.
+fn signer(registry: &Registry, cluster: &str) -> Result<Option<String>, Error> {
+    let keyset = Keyset::read(registry, cluster, "kubernetes-ca")?;
+    Ok(keyset.map(|keyset| keyset.primary_id().to_owned()))
 }
 
 /// Reports whether a control plane's API server is ready.

@@ -6,7 +6,7 @@ use kops_core::{
     node_config,
 };
 use kops_node::PROGRAM_ANNOTATION;
-use kops_store::{KOPS_VERSION, Keyset, StoredObject, parse_yaml, read_channel};
+use kops_store::{KOPS_VERSION, Keyset, StoredObject, node_config_path, parse_yaml, read_channel};
 use serde_json::{Value, json};
 use vfs::Secrecy;
 
@@ -76,9 +76,7 @@ pub fn build_model(
     let mut user_data = Vec::new();
     for group in groups {
         let config = node_config(cluster, &group, &inputs)?;
-        let role = group.spec.text("role").to_ascii_lowercase();
-        let role = if role == "controlplane" { "control-plane".to_owned() } else { role };
-        let name = format!("igconfig/{role}/{}/nodeupconfig.yaml", group.name());
+        let name = node_config_path(group.spec.text("role"), group.name());
         let boot = boot_config(cluster, &group, &inputs, &config);
         objects.push(file(name, config));
         user_data.push(GroupUserData { group, user_data: boot });

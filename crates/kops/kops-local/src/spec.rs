@@ -12,7 +12,8 @@ fn size(group: &Object) -> u32 {
     group.spec.int("minSize").and_then(|size| u32::try_from(size).ok()).unwrap_or(0)
 }
 
-fn is_control_plane(group: &Object) -> bool {
+/// Reports whether a group's machines are control planes.
+pub(crate) fn is_control_plane(group: &Object) -> bool {
     group.spec.text("role") == "ControlPlane"
 }
 

@@ -9,8 +9,12 @@ use kops_core::{CloudName, Cluster as _, Version};
 use version::KUBERNETES_VERSION;
 
 use crate::{
-    error::Error, fields::check_fields, model::complete_objects, repair::repair_after,
-    spec::control_plane_names, subnets::check_subnets,
+    error::Error,
+    fields::check_fields,
+    model::complete_objects,
+    repair::repair_after,
+    spec::{control_plane_names, is_control_plane},
+    subnets::check_subnets,
 };
 
 /// A complete cluster with its complete instance groups.
@@ -58,7 +62,7 @@ pub fn check_support(
     complete_groups.iter().try_for_each(check_group)?;
     if let Some(fleet) = fleet {
         let wanted = control_plane_names(&complete_groups);
-        check_control_planes(fleet, wanted.values().flatten().cloned().collect())?;
+        check_control_planes(fleet, &wanted.values().flatten().cloned().collect())?;
         check_members(cluster, groups)?;
     }
     Ok(CompleteCluster { cluster: complete, groups: complete_groups })
@@ -66,9 +70,8 @@ pub fn check_support(
 
 /// Rejects a cluster with an etcd member whose group does not exist. Its etcd cluster would never have all members.
 pub fn check_members(cluster: &Object, groups: &[Object]) -> Result<(), Error> {
-    let is_there = |name: &str| {
-        groups.iter().any(|group| group.name() == name && group.spec.text("role") == "ControlPlane")
-    };
+    let is_there =
+        |name: &str| groups.iter().any(|group| group.name() == name && is_control_plane(group));
     match member_groups(cluster).into_iter().find(|name| !is_there(name)) {
         None => Ok(()),
         Some(group) => Err(Error::MemberGroup { group: group.to_owned() }),
@@ -90,16 +93,16 @@ fn check_group(group: &Object) -> Result<(), Error> {
     repair_after(group).map(|_| ())
 }
 
-/// Rejects a change of the control planes. Each is an etcd member; an additional member would find no quorum that knows
-/// it, and a removed one would be missing permanently.
-fn check_control_planes(fleet: &FleetSpec, after: BTreeSet<String>) -> Result<(), Error> {
+/// Rejects the end of a control plane, whose etcd member would be missing permanently. New control planes join etcd one
+/// after another.
+fn check_control_planes(fleet: &FleetSpec, after: &BTreeSet<String>) -> Result<(), Error> {
     let groups = fleet.groups.iter().filter(|group| group.trusted);
     let before: BTreeSet<String> = groups.flat_map(instances::Group::names).collect();
-    if before == after {
+    let removed: Vec<String> = before.difference(after).cloned().collect();
+    if removed.is_empty() {
         return Ok(());
     }
-    let joined = |names: BTreeSet<String>| names.into_iter().collect::<Vec<_>>().join(", ");
-    Err(Error::ControlPlanes { old: joined(before), new: joined(after) })
+    Err(Error::ControlPlanes { removed: removed.join(", ") })
 }
 
 #[cfg(test)]
@@ -134,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_changes_of_control_planes() {
+    fn accepts_more_control_planes_and_rejects_the_end_of_one() {
         let of = |name: &str, size: u32, trusted| Group {
             name: name.to_owned(),
             numbers: (1..=size).collect(),
@@ -154,14 +157,19 @@ mod tests {
         assert_eq!(problem(&["cp-a"], &both, Some(&fleet)), "accepted");
         // Groups are stored after their cluster.
         assert_eq!(problem(&["cp-a"], &[], None), "accepted");
-        for (members, groups, expected) in [
-            (&["cp-a"][..], vec![nodes.clone()], "control planes are cp-a-1"),
-            (&["cp-a", "cp-b", "cp-c"], both.to_vec(), "cp-b"),
-            (&["cp-a"], vec![cp.clone(), group("cp-b", "Master", 1)], "cp-b"),
-            (&["cp-a"], vec![group("cp-a", "Master", 2)], "must have minSize set to 1"),
-            (&["cp-b"], vec![group("cp-b", "Master", 1)], "would be cp-b-1"),
+        let more = [cp.clone(), group("cp-b", "Master", 1), group("cp-c", "Master", 1)];
+        assert_eq!(problem(&["cp-a", "cp-b", "cp-c"], &more, Some(&fleet)), "accepted");
+        let mut three = fleet.clone();
+        three.groups.extend([of("cp-b", 1, true), of("cp-c", 1, true)]);
+        for (fleet, members, groups, expected) in [
+            (&fleet, &["cp-a"][..], vec![nodes.clone()], "cp-a-1 would end"),
+            (&fleet, &["cp-a", "cp-b", "cp-c"], both.to_vec(), "\"cp-b\" is not one"),
+            (&fleet, &["cp-a"], vec![group("cp-a", "Master", 2)], "must have minSize set to 1"),
+            (&fleet, &["cp-a"], more.to_vec(), "must have a member"),
+            (&fleet, &["cp-b"], vec![group("cp-b", "Master", 1)], "cp-a-1 would end"),
+            (&three, &["cp-a"], both.to_vec(), "cp-b-1, cp-c-1 would end"),
         ] {
-            let text = problem(members, &groups, Some(&fleet));
+            let text = problem(members, &groups, Some(fleet));
             assert!(text.contains(expected), "{expected}: {text}");
         }
     }

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use vfs::Store;
 
-use self::prune::PruneRule;
 pub use self::prune::{ADDON_LABEL, LeftoverObject, PRUNED_KINDS, delete_leftover};
+use self::prune::{LabelledObjects, PruneRule};
 use crate::{error::Error, store_access::open};
 
 /// Applies add-ons
@@ -222,10 +222,10 @@ pub async fn find_leftovers(
     client: &Client,
     channel: &ChannelAddons,
 ) -> Result<Vec<LeftoverObject>, Error> {
-    let mut all = Vec::new();
+    let (mut all, mut labelled) = (Vec::new(), LabelledObjects::new(client));
     for addon in &channel.addons {
         let objects = read_manifest(&channel.store, addon)?;
-        all.extend(prune::find(client, &addon.name, &addon.prune, &objects).await?);
+        all.extend(prune::find(&mut labelled, &addon.name, &addon.prune, &objects).await?);
     }
     Ok(all)
 }
@@ -235,7 +235,8 @@ async fn apply(client: &Client, store: &Store, channel: &str, addon: &Addon) -> 
     for object in &objects {
         bootstrap::cluster::apply(client, object).await?;
     }
-    for leftover in prune::find(client, &addon.name, &addon.prune, &objects).await? {
+    let mut labelled = LabelledObjects::new(client);
+    for leftover in prune::find(&mut labelled, &addon.name, &addon.prune, &objects).await? {
         tracing::info!(addon = addon.name, object = %leftover, "deleting what the add-on no longer has");
         prune::delete_leftover(client, &leftover).await?;
     }

@@ -319,6 +319,9 @@ async fn label_nodes(client: &Client, store: &Store) -> Result<(), Error> {
 }
 
 #[cfg(test)]
+mod fuzzed;
+
+#[cfg(test)]
 mod tests {
     use pki::{Key, KeyAlgorithm, LeafSpec};
     use serve::full;
@@ -336,17 +339,17 @@ mod tests {
         }
     }
 
-    struct TestController {
+    pub(super) struct TestController {
         _dir: tempfile::TempDir,
-        controller: Controller,
-        fleet: Authority,
+        pub(super) controller: Controller,
+        pub(super) fleet: Authority,
     }
 
     fn hour() -> Validity {
         Validity::starting(rt::now(), Duration::from_secs(3600))
     }
 
-    fn place(sign: Option<Timestamp>) -> TestController {
+    pub(super) fn place(sign: Option<Timestamp>) -> TestController {
         let dir = tempfile::tempdir().unwrap();
         let config = dir.path().join("igconfig/node/nodes-a");
         std::fs::create_dir_all(&config).unwrap();
@@ -362,7 +365,12 @@ mod tests {
         TestController { _dir: dir, controller, fleet }
     }
 
-    fn request(signer: &Authority, machine: &str, group: &str, asks_for: &str) -> Request<Body> {
+    pub(super) fn request(
+        signer: &Authority,
+        machine: &str,
+        group: &str,
+        asks_for: &str,
+    ) -> Request<Body> {
         let spec = LeafSpec {
             subject: Subject::new(machine).in_group(group),
             alt_names: Vec::new(),

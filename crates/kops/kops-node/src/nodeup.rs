@@ -3,6 +3,7 @@
 //!
 //! Control planes read the store. Workers ask kops-controller, and receive no private key but their own.
 
+mod authority;
 mod context;
 mod control_plane;
 mod kubelet;
@@ -33,8 +34,11 @@ use telemetry::{Progress, Recorder};
 
 pub use self::kubelet::KUBELET_FIELDS;
 
-use self::context::{NodeAnswer, NodeContext};
 pub use self::volume::holds_generation;
+use self::{
+    context::{Certificate, NodeAnswer, NodeContext},
+    member::MemberStart,
+};
 use crate::{
     error::Error,
     hash::file_hash,
@@ -60,6 +64,8 @@ const RUNTIME: &str = "/run/containerd/containerd.sock";
 /// The time limit for containerd to start.
 const CONTAINERD_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(50);
+/// The phases of `init` that write the files of a control plane's components.
+const CONTROL_PLANE_PHASES: [&str; 4] = ["certs", "kubeconfig", "etcd", "control-plane"];
 /// The directory for recorded steps.
 const HOME: &str = "/var/log/windlass";
 
@@ -106,13 +112,7 @@ async fn configure(args: &Args) -> Result<(), Error> {
     let credentials = credentials.transpose()?.unwrap_or_default();
     let context = NodeContext { boot, config, machine, credentials };
     check_assets(&context)?;
-    write_hosts(&context)?;
-    write_file_assets(&context)?;
-    let (mut init, member) = match answer.certificate {
-        None => control_plane::write_files(&context).await?,
-        Some(certificate) => (worker::write_files(&context, certificate)?, None),
-    };
-    set_registration(&context, &mut init)?;
+    let (init, member) = write_files(&context, answer.certificate).await?;
     start_runtime(&context, &init).await?;
     let is_control_plane = context.boot.text("InstanceGroupRole") == "ControlPlane";
     run_phases(init, is_control_plane, &context).await?;
@@ -121,6 +121,21 @@ async fn configure(args: &Args) -> Result<(), Error> {
     }
     pki::write_file(Path::new(APPLIED_HASH), hash.as_bytes(), pki::PUBLIC_MODE)?;
     Ok(())
+}
+
+/// Writes the files that do not need the container runtime, and returns the configuration of `init` for the rest.
+async fn write_files(
+    context: &NodeContext,
+    certificate: Option<Certificate>,
+) -> Result<(Init, Option<MemberStart>), Error> {
+    write_hosts(context)?;
+    write_file_assets(context)?;
+    let (mut init, member) = match certificate {
+        None => control_plane::write_files(context).await?,
+        Some(certificate) => (worker::write_files(context, certificate)?, None),
+    };
+    set_registration(context, &mut init)?;
+    Ok((init, member))
 }
 
 /// Checks the programs against their hashes in the configuration.
@@ -292,19 +307,33 @@ async fn run_phases(
     names.dedup();
     bootstrap::containers::Containers::build(&*containers, &names).await?;
     let clock = Arc::new(rt::SystemClock);
-    let windlass = images::windlass(&init.cluster);
-    let mut node = Node::new(init, Layout::default(), Host::default(), clock, containers);
+    let node = Node::new(init, Layout::default(), Host::default(), clock, containers);
     let mut only = vec!["kubelet-start"];
     if is_control_plane {
-        only.extend(["certs", "kubeconfig", "etcd", "control-plane"]);
-        node.patches = control_plane::write_patches(context)?;
-        pods::write_pods(context, &windlass)?;
+        only.extend(CONTROL_PLANE_PHASES);
     }
-    let only: Vec<String> = only.into_iter().map(str::to_owned).collect();
+    run_phases_on(node, &only, is_control_plane, context).await
+}
+
+/// Runs phases of `init` on a machine. Control planes also get their own static Pods.
+async fn run_phases_on(
+    mut node: Node,
+    only: &[&str],
+    is_control_plane: bool,
+    context: &NodeContext,
+) -> Result<(), Error> {
+    if is_control_plane {
+        node.patches = control_plane::write_patches(context)?;
+        pods::write_pods(context, &images::windlass(&node.config.cluster))?;
+    }
+    let only: Vec<String> = only.iter().map(|phase| (*phase).to_owned()).collect();
     let progress = Progress::stderr(Recorder::new(Path::new(HOME), "nodeup"));
     phase::run(&init::phases(), &only, &[], &progress, &mut init::Ctx::new(node)).await?;
     Ok(())
 }
+
+#[cfg(test)]
+mod crash_tests;
 
 #[cfg(test)]
 mod tests {

@@ -177,7 +177,7 @@ impl RealEtcd {
     /// Returns the client that protokube uses.
     pub(crate) fn client(&self) -> Etcd {
         let url = format!("https://127.0.0.1:{}", self.encrypted);
-        etcd_client(&[url], "protokube", &self.authority).unwrap()
+        etcd_client(&[url], "protokube", &self.authority, &self.authority.cert().to_pem()).unwrap()
     }
 }
 

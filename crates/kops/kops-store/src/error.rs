@@ -41,8 +41,8 @@ pub enum Error {
     Keypair { id: String, problem: &'static str },
     #[error("{what} {problem}")]
     SshKey { what: String, problem: &'static str },
-    #[error("the private key of keyset {keyset} is missing")]
-    MissingKey { keyset: String },
+    #[error("keypair {id} of keyset {keyset} has no private key in the state store")]
+    MissingKey { keyset: String, id: String },
     #[error("cluster spec was not found - is this a new cluster?")]
     MissingEtcdSpec,
     #[error(

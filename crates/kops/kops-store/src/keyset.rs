@@ -310,18 +310,45 @@ impl Keyset {
         self.trusted().map(|item| item.cert.to_pem()).collect()
     }
 
+    /// Returns the ID of the primary keypair.
+    pub fn primary_id(&self) -> &str {
+        &self.primary
+    }
+
+    /// Reports whether a keypair exists and is trusted.
+    pub fn is_trusted(&self, id: &str) -> bool {
+        self.item(id).is_some_and(|item| item.distrusted.is_none())
+    }
+
+    /// Returns the IDs of the distrusted keypairs that are older than the primary, which may have been it before.
+    pub fn retired(&self) -> impl Iterator<Item = &str> {
+        let primary = number(&self.primary);
+        let items = self.items.iter().filter(move |item| number(&item.id) < primary);
+        items.filter(|item| item.distrusted.is_some()).map(|item| item.id.as_str())
+    }
+
     /// Returns the signing key with its certificate.
     pub fn primary(&self) -> Result<(&Cert, &Key), Error> {
-        let item = self.items.iter().find(|item| item.id == self.primary);
-        match item.and_then(|item| Some((&item.cert, item.key.as_ref()?))) {
+        self.keypair(&self.primary)
+    }
+
+    /// Returns the certificate and the key of a keypair, which may be distrusted by now.
+    fn keypair(&self, id: &str) -> Result<(&Cert, &Key), Error> {
+        match self.item(id).and_then(|item| Some((&item.cert, item.key.as_ref()?))) {
             Some(found) => Ok(found),
-            None => Err(Error::MissingKey { keyset: self.name.clone() }),
+            None => Err(Error::MissingKey { keyset: self.name.clone(), id: id.to_owned() }),
         }
     }
 
     /// Returns the authority of the primary keypair.
     pub fn authority(&self) -> Result<Authority, Error> {
-        let (cert, key) = self.primary()?;
+        self.authority_of(&self.primary)
+    }
+
+    /// Returns the authority of a keypair. Machines use the keypair that their configuration names, also if another
+    /// one has become the primary since.
+    pub fn authority_of(&self, id: &str) -> Result<Authority, Error> {
+        let (cert, key) = self.keypair(id)?;
         Ok(Authority::from_parts(cert.clone(), Key::from_pem(&key.to_pem()?)?)?)
     }
 

@@ -33,7 +33,7 @@ pub use error::{Error, RestoreError};
 pub use keyset::{Keyset, KeysetChange};
 pub use layout::{
     BOOTSTRAP_CHANNEL, DOCKER_CONFIG, ENCRYPTION_CONFIG, ETCD, IDENTITY_CA, issued_keyset,
-    private_keyset,
+    node_config_path, private_keyset,
 };
 pub use objects::{ClusterObjects, StoredGroups, StoredObject};
 pub use registry::Registry;

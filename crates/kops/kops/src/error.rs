@@ -63,8 +63,8 @@ pub enum Error {
     )]
     LocalSecret(String),
     #[error(
-        "secret \"encryptionconfig\" is not an EncryptionConfiguration whose resources have providers; see the \
-         documentation of the API server's encryption at rest"
+        "secret \"encryptionconfig\" is not an EncryptionConfiguration with fields of the API server; see the \
+         documentation of its encryption at rest"
     )]
     EncryptionConfig,
     #[error(
@@ -187,7 +187,7 @@ pub enum Error {
         "machines {machines} still run, because the cluster's API does not answer and they cannot be drained: \
          {source}; run kops update cluster --yes again once it answers"
     )]
-    Shrink { machines: String, source: Box<kops_local::Error> },
+    Shrink { machines: String, source: Box<Error> },
     #[error("machine {machine:?} did not end within {seconds} s; see {log}")]
     NotEnded { machine: String, seconds: u64, log: String },
     #[error("{file}: the plan is out of date: {difference}; make a new one with --plan-out")]

@@ -1,11 +1,12 @@
 //! Runs `kops create|get|promote|distrust|trust keypair`: the rotation of authorities and signing keys, step by step.
 
-use std::io::Write;
+use std::{io::Write, time::SystemTime};
 
 use api_meta::Timestamp;
 use kops_api::yaml;
 use kops_core::{CloudName, Cluster as _};
-use kops_store::{Keyset, KeysetChange, Registry, issued_keyset, private_keyset};
+use kops_local::{KeyUsers, fleet};
+use kops_store::{Change, Keyset, KeysetChange, Registry, key_changes, private_keyset};
 use pki::{Cert, Key};
 use serde_json::{Value, json};
 use vfs::{Precondition, Secrecy};
@@ -51,50 +52,85 @@ fn selected_keysets(
     Ok(stored_keysets(registry, cluster)?.into_iter().filter(|name| is_rotated(name)).collect())
 }
 
-/// Checks that the cluster's keypairs may be changed here.
-fn check_changeable(registry: &Registry, name: &str) -> Result<(), Error> {
+/// Changes keypairs, limited by what the machines use and trust. On cloud local it holds the cluster's lock, so that no
+/// update changes the machines meanwhile. Machines of other clouds are unknown here, as to upstream's command.
+fn with_users(
+    registry: &Registry,
+    name: &str,
+    context: &mut CommandEnvironment<'_>,
+    work: impl FnOnce(&KeyUsers, &mut CommandEnvironment<'_>) -> Result<(), Error>,
+) -> Result<(), Error> {
     let cluster = get::find_cluster(registry, name)?;
-    if cluster.cloud() == CloudName::Local {
-        let problem = "is of cloud local, whose machines know only the primary keypairs: they are not rotated yet";
-        return Err(kops_store::Error::object("cluster", name, problem).into());
+    if cluster.cloud() != CloudName::Local {
+        return work(&KeyUsers::default(), context);
     }
-    Ok(())
+    let lock = registry.lock(name, &context.user(), context.now)?;
+    let users = KeyUsers::of_cluster(registry, &fleet(registry, name));
+    let done = users.map_err(Error::from).and_then(|users| work(&users, context));
+    let unlocked = registry.unlock(lock);
+    done?;
+    Ok(unlocked?)
 }
 
-/// Reads a keyset, changes it, and writes both halves if it changed. Returns the lines to print. With `creates`, a
-/// missing keyset is created.
-fn change_keyset(
+/// A planned change of a keyset.
+struct KeysetPlan {
+    /// The writes of both halves, in their order.
+    changes: Vec<Change>,
+    /// The lines to print.
+    lines: Vec<String>,
+}
+
+/// Reads a keyset, changes it, and checks that no machine loses its access. With `creates`, a missing keyset is created.
+fn plan_change(
     registry: &Registry,
-    cluster: &str,
-    name: &str,
-    creates: bool,
+    users: &KeyUsers,
+    place: KeysetPlace<'_>,
+    now: SystemTime,
     edit: impl FnOnce(&mut Keyset) -> Result<KeysetChange, kops_store::Error>,
-) -> Result<Vec<String>, Error> {
+) -> Result<KeysetPlan, Error> {
+    let KeysetPlace { cluster, name, creates } = place;
     let path = private_keyset(cluster, name);
-    let (mut keyset, read) = match registry.read_object(&path)? {
-        Some((content, version)) => {
-            (Keyset::parse(&path, name, &content)?, Precondition::Read(version))
-        }
-        None if creates => (Keyset::empty(name), Precondition::Absent),
-        None => return Err(kops_store::Error::object("keyset", name, "not found").into()),
+    let read = registry.read_object(&path)?;
+    let parse = || match &read {
+        Some((content, _)) => Ok(Keyset::parse(&path, name, content)?),
+        None if creates => Ok(Keyset::empty(name)),
+        None => Err(Error::from(kops_store::Error::object("keyset", name, "not found"))),
     };
-    let changed = edit(&mut keyset)?;
-    if changed.has_changed {
-        // The half with the private keys is authoritative. It is written first, and detects a concurrent change.
-        let issued = issued_keyset(cluster, name);
-        let since = registry
-            .read_object(&issued)?
-            .map_or(Precondition::Absent, |(_, read)| Precondition::Read(read));
-        let private = keyset.document(true)?;
-        registry.write_object(&path, private.as_bytes(), &read, Secrecy::Private)?;
-        registry.write_object(
-            &issued,
-            keyset.document(false)?.as_bytes(),
-            &since,
-            Secrecy::Open,
-        )?;
+    let (before, mut keyset) = (parse()?, parse()?);
+    let change = edit(&mut keyset)?;
+    users.check(&keyset)?;
+    users.check_tokens(&before, &keyset, now)?;
+    // The half with the private keys is authoritative. It is written first, and detects a concurrent change. The other
+    // half is also written if a command that was stopped has left it behind.
+    let mut changes = key_changes(registry, cluster, &keyset)?;
+    if let Some(private) = changes.first_mut() {
+        private.since =
+            read.map_or(Precondition::Absent, |(_, version)| Precondition::Read(version));
     }
-    Ok(changed.lines)
+    if !change.has_changed {
+        changes.retain(|change| change.secrecy == Secrecy::Open);
+    }
+    Ok(KeysetPlan { changes, lines: change.lines })
+}
+
+/// A keyset of a command.
+#[derive(Clone, Copy)]
+struct KeysetPlace<'a> {
+    cluster: &'a str,
+    name: &'a str,
+    /// `true` to create a missing keyset.
+    creates: bool,
+}
+
+/// Carries out the plans. All of them were checked before the first write.
+fn carry_out(registry: &Registry, plans: &[KeysetPlan], out: &mut dyn Write) -> Result<(), Error> {
+    for plan in plans {
+        for change in &plan.changes {
+            change.carry_out(registry)?;
+        }
+        print_lines(&plan.lines, out)?;
+    }
+    Ok(())
 }
 
 fn print_lines(lines: &[String], out: &mut dyn Write) -> Result<(), Error> {
@@ -122,7 +158,6 @@ pub(crate) fn create(
     if let Some(&(flag, _)) = flags.iter().find(|(_, is_set)| *is_set && keyset == ALL) {
         return Err(Error::FlagWithAll { flag });
     }
-    check_changeable(registry, name)?;
     let read = |path: &Option<String>| {
         let read = |path: &String| {
             std::fs::read_to_string(path).map_err(kops_store::Error::file("reading", path))
@@ -130,22 +165,26 @@ pub(crate) fn create(
         path.as_ref().map(read).transpose()
     };
     let (cert, key) = (read(&command.cert)?, read(&command.key)?);
-    for own in selected_keysets(registry, name, keyset)? {
-        let cert = cert.as_deref().map(Cert::from_pem).transpose()?;
-        let key = key.as_deref().map(Key::from_pem).transpose()?;
-        let now = context.now;
-        let add = |keyset: &mut Keyset| {
-            let id = keyset.add(cert, key, command.primary, now)?;
-            let used = [("cert", &command.cert), ("private key", &command.key)];
-            let used = used.iter().filter_map(|(what, path)| {
-                Some(format!("using user provided {what}: {}", path.as_ref()?))
-            });
-            let lines = used.chain([format!("Created {own} {id}")]).collect();
-            Ok(KeysetChange { has_changed: true, lines })
-        };
-        print_lines(&change_keyset(registry, name, &own, true, add)?, context.out)?;
-    }
-    Ok(())
+    with_users(registry, name, context, |users, context| {
+        let mut plans = Vec::new();
+        for own in selected_keysets(registry, name, keyset)? {
+            let cert = cert.as_deref().map(Cert::from_pem).transpose()?;
+            let key = key.as_deref().map(Key::from_pem).transpose()?;
+            let now = context.now;
+            let add = |keyset: &mut Keyset| {
+                let id = keyset.add(cert, key, command.primary, now)?;
+                let used = [("cert", &command.cert), ("private key", &command.key)];
+                let used = used.iter().filter_map(|(what, path)| {
+                    Some(format!("using user provided {what}: {}", path.as_ref()?))
+                });
+                let lines = used.chain([format!("Created {own} {id}")]).collect();
+                Ok(KeysetChange { has_changed: true, lines })
+            };
+            let place = KeysetPlace { cluster: name, name: &own, creates: true };
+            plans.push(plan_change(registry, users, place, now, add)?);
+        }
+        carry_out(registry, &plans, context.out)
+    })
 }
 
 pub(crate) fn apply(
@@ -168,17 +207,19 @@ pub(crate) fn apply(
         _ if keyset == ALL && !ids.is_empty() => return Err(Error::FlagWithAll { flag: "ID" }),
         _ => {}
     }
-    check_changeable(registry, name)?;
-    let now = Timestamp::from(context.now);
-    for own in selected_keysets(registry, name, keyset)? {
-        let edit = |keyset: &mut Keyset| match action {
-            KeypairAction::Promote => keyset.promote(ids.first().map(String::as_str)),
-            KeypairAction::Distrust => keyset.distrust(ids, now),
-            KeypairAction::Trust => keyset.trust(ids),
-        };
-        print_lines(&change_keyset(registry, name, &own, false, edit)?, context.out)?;
-    }
-    Ok(())
+    with_users(registry, name, context, |users, context| {
+        let (now, mut plans) = (Timestamp::from(context.now), Vec::new());
+        for own in selected_keysets(registry, name, keyset)? {
+            let edit = |keyset: &mut Keyset| match action {
+                KeypairAction::Promote => keyset.promote(ids.first().map(String::as_str)),
+                KeypairAction::Distrust => keyset.distrust(ids, now),
+                KeypairAction::Trust => keyset.trust(ids),
+            };
+            let place = KeysetPlace { cluster: name, name: &own, creates: false };
+            plans.push(plan_change(registry, users, place, context.now, edit)?);
+        }
+        carry_out(registry, &plans, context.out)
+    })
 }
 
 /// The selection of `get keypairs`.

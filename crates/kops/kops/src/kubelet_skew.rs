@@ -2,20 +2,16 @@
 
 use bootstrap_core::constants::CONTROL_PLANE_LABEL;
 use client::Resource;
-use instances::{Fleet, FleetSpec, untrusted};
+use instances::{Fleet, FleetSpec};
 use kops_api::{Object, Spec as _};
 use kops_core::Version;
-use kops_local::list_objects;
-use kops_node::nodeup::APPLIED_CONFIG;
+use kops_local::{applied_config, list_objects};
 use kops_store::{Registry, parse_yaml};
 use serde_json::Value;
 
 use crate::{
     environment::CommandEnvironment, error::Error, flags::UpdateCluster, kubeconfig::open_remote,
 };
-
-/// The largest node configuration that is read from a machine's disk, in bytes.
-pub(crate) const LARGEST_CONFIG: u64 = 4 << 20;
 
 /// Returns the limit for workers of cloud local: the oldest version that a control plane is configured for, if it is
 /// older than the wanted one.
@@ -27,11 +23,8 @@ pub(crate) fn local_limit(
     let mut versions = Vec::new();
     let groups = old.map(|old| old.groups.as_slice()).unwrap_or_default();
     for name in groups.iter().filter(|group| group.trusted).flat_map(instances::Group::names) {
-        let path = std::path::Path::new(APPLIED_CONFIG.trim_start_matches('/'));
         // A machine that has not started yet has no configuration and serves nothing.
-        let Some(text) = untrusted::read(&fleet.disk(&name), path, LARGEST_CONFIG) else {
-            continue;
-        };
+        let Some(text) = applied_config(fleet, &name) else { continue };
         versions.push(parse_yaml(&name, &text)?.text("KubernetesVersion").to_owned());
     }
     oldest(versions, wanted)
@@ -101,6 +94,7 @@ mod tests {
     use std::fs;
 
     use instances::Group;
+    use kops_node::nodeup::APPLIED_CONFIG;
     use serde_json::json;
 
     use super::*;

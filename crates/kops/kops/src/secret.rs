@@ -1,7 +1,8 @@
 //! Runs `kops create|get|delete secret`.
 
-use std::io::Write;
+use std::{io::Write, path::Path};
 
+use encryption::EncryptionConfiguration;
 use kops_api::{Object, Spec as _};
 use kops_core::{CloudName, Cluster as _, content_hash, registry_credentials};
 use kops_store::{Registry, parse_yaml};
@@ -86,56 +87,62 @@ fn check_cloud(cluster: &Object, secret: &str, data: &[u8]) -> Result<(), Error>
     match secret {
         name if name == CILIUM_PASSWORD.name => Err(Error::LocalSecret(secret.to_owned())),
         name if name == DOCKER_CONFIG.name => Ok(registry_credentials(data).map(drop)?),
-        name if name == ENCRYPTION_CONFIG.name => first_providers(data).map(drop),
+        name if name == ENCRYPTION_CONFIG.name => parse_encryption(data).map(drop),
         _ => Ok(()),
     }
 }
 
-/// Returns the first provider of each entry of an encryption configuration. It encrypts what is written; all providers
-/// decrypt.
-fn first_providers(config: &[u8]) -> Result<Vec<String>, Error> {
-    let tree = parse_yaml(ENCRYPTION_CONFIG.name, config)?;
-    let entries = tree.list("resources");
-    let first = |entry: &Value| {
-        let provider = entry.list("providers").first()?.as_object()?;
-        provider.keys().next().cloned()
-    };
-    let providers: Option<Vec<String>> = entries.iter().map(first).collect();
-    match providers {
-        Some(providers)
-            if tree.text("kind") == "EncryptionConfiguration" && !providers.is_empty() =>
-        {
-            Ok(providers)
-        }
-        _ => Err(Error::EncryptionConfig),
+/// Parses and validates the configuration of encryption at rest, as the API server does. Errors do not quote keys.
+fn parse_encryption(config: &[u8]) -> Result<EncryptionConfiguration, Error> {
+    let name = ENCRYPTION_CONFIG.name;
+    let text = std::str::from_utf8(config).map_err(|_| Error::EncryptionConfig)?;
+    let parsed = EncryptionConfiguration::parse(Path::new(name), text);
+    let parsed = parsed.map_err(|_| Error::EncryptionConfig)?;
+    let problems: Vec<_> = parsed.errors(false).into();
+    if problems.is_empty() {
+        return Ok(parsed);
     }
+    Err(kops_api::Error::Fields { what: format!("secret {name:?}"), problems }.into())
 }
 
-/// Rejects an update of a cluster with a stored secret that its machines would ignore or could not use.
-pub(crate) fn check_stored(registry: &Registry, cluster: &Object) -> Result<(), Error> {
+/// Reports whether a configuration stores everything unencrypted: the first provider of an entry encrypts, and all of
+/// them decrypt.
+fn writes_plainly(config: &EncryptionConfiguration) -> bool {
+    let mut writers = config.resources.iter().map(|entry| entry.providers.first());
+    writers.all(|first| first.is_some_and(|provider| provider.identity.is_some()))
+}
+
+/// Rejects an update of a cluster with a stored secret that its machines would ignore or could not use. Returns the
+/// hash of the configuration of encryption at rest; empty without encryption.
+pub(crate) fn check_stored(registry: &Registry, cluster: &Object) -> Result<String, Error> {
     let secrets = registry.secrets(cluster.name());
+    let mut encryption = None;
     for name in secrets.names()? {
         if let Some(data) = secrets.read(&name)? {
             check_cloud(cluster, &name, &data)?;
+            if name == ENCRYPTION_CONFIG.name {
+                encryption = Some(data);
+            }
         }
     }
-    Ok(())
+    encryption_hash(registry, cluster, encryption)
 }
 
-/// Returns the hash of the configuration of encryption at rest; empty without encryption. An update that would make
-/// stored data unreadable is rejected.
-pub(crate) fn encryption_hash(registry: &Registry, cluster: &Object) -> Result<String, Error> {
+/// Returns the hash of the configuration of encryption at rest. An update that would make stored data unreadable is
+/// rejected.
+fn encryption_hash(
+    registry: &Registry,
+    cluster: &Object,
+    config: Option<Vec<u8>>,
+) -> Result<String, Error> {
     let name = cluster.name();
-    let config = registry.secrets(name).read(ENCRYPTION_CONFIG.name)?;
     if cluster.spec.flag("encryptionConfig") == Some(true) {
         let config = config.ok_or_else(|| Error::MissingEncryptionConfig(name.to_owned()))?;
         return Ok(content_hash(&config));
     }
     let before = registry.last_complete_cluster(name)?;
     let was_encrypted = before.is_some_and(|old| old.spec.flag("encryptionConfig") == Some(true));
-    let is_plain = |config: Vec<u8>| {
-        Ok::<_, Error>(first_providers(&config)?.iter().all(|provider| provider == "identity"))
-    };
+    let is_plain = |config: Vec<u8>| Ok::<_, Error>(writes_plainly(&parse_encryption(&config)?));
     if was_encrypted && !config.map(is_plain).transpose()?.unwrap_or(false) {
         return Err(Error::EncryptionEnd(name.to_owned()));
     }

@@ -52,7 +52,7 @@ pub(crate) async fn shut_down_control_plane(
 /// Transfers the leadership to another member, if this one has it.
 async fn transfer_leadership(address: IpAddr, clients: &Keyset) -> Result<(), Error> {
     let endpoint = format!("https://{}", SocketAddr::new(address, ETCD_CLIENT_PORT));
-    let etcd = etcd_client(&[endpoint], "kops", &clients.authority()?)?;
+    let etcd = etcd_client(&[endpoint], "kops", &clients.authority()?, &clients.certificates())?;
     let status = etcd.status().await?;
     if !status.leads() {
         return Ok(());

@@ -13,9 +13,7 @@ use crate::{
     environment::CommandEnvironment,
     error::Error,
     flags::{Target, UpdateCluster, UpdatePhase, ValidateCluster},
-    get,
-    group_selection::select_update,
-    kubeconfig, terraform, validate,
+    get, kubeconfig, terraform, validate,
 };
 
 pub(crate) async fn run(
@@ -30,7 +28,6 @@ pub(crate) async fn run(
     }
     check_flags(command, &cluster)?;
     kubeconfig::check_update(command, name, context)?;
-    select_update(registry, command, &cluster)?;
     if command.target == Target::Terraform {
         return terraform::run(registry, command, &cluster, context).await;
     }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use client::{Client, HttpTransport, TlsMaterial};
+use client::{Client, ClientTls, HttpTransport, TlsFiles};
 use tokio::time::timeout;
 
 use crate::{args::Args, pool::Finding, servers::Servers};
@@ -42,10 +42,9 @@ pub(crate) async fn watch(servers: Arc<Servers>, args: Args, tasks: rt::Tasks) {
 }
 
 fn client_of(address: &str, args: &Args) -> Option<Client> {
-    let ca = std::fs::read(&args.certificate_authority);
-    let material = |ca| TlsMaterial { ca: Some(ca), certificate: None, key: None, insecure: false };
-    let transport = ca.map_err(|e| e.to_string()).and_then(|ca| {
-        let tls = material(ca).client_config().map_err(|e| e.to_string())?;
+    // The file is read again when it changes: a rotation of the authority does not start the balancer again.
+    let files = TlsFiles { ca: Some(args.certificate_authority.clone()), ..TlsFiles::default() };
+    let transport = ClientTls::from_files(files).map_err(|e| e.to_string()).and_then(|tls| {
         let transport = HttpTransport::new(&format!("https://{address}"), tls, None);
         Ok(transport.map_err(|e| e.to_string())?.with_server_name(SERVER_NAME))
     });

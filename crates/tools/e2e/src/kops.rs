@@ -72,6 +72,58 @@ impl Kops {
         tree["id"].as_str().expect("an id").to_owned()
     }
 
+    /// Creates a cluster whose etcd is backed up every three seconds.
+    #[track_caller]
+    pub fn create_with_backups(&self, control_planes: &str, workers: &str) {
+        let size = ["--control-plane-count", control_planes, "--node-count", workers];
+        self.run(&[&["create", "cluster", "--cloud", "local"], &size[..]].concat()).ok();
+        let spec = self.run(&["get", "cluster", "-o", "yaml"]).ok();
+        let often = "backupInterval: 3s\n      backupRetentionDays: 90";
+        let file = self.cluster.directory.join("spec.yaml");
+        fs::write(&file, spec.replace("backupRetentionDays: 90", often))
+            .unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        self.run(&["replace", "-f", &file.display().to_string()]).ok();
+        self.run(&["update", "cluster", "--yes"]).ok();
+    }
+
+    /// Runs a command of `etcd-manager-ctl` on the cluster's backups.
+    #[track_caller]
+    pub fn ctl(&self, args: &[&str]) -> Output {
+        let store = self.state().join(&self.name).join("backups/etcd/main");
+        let store = format!("--backup-store=file://{}", store.display());
+        let all = [&["etcd-manager-ctl", store.as_str()], args].concat();
+        self.cluster.run(&binary().display().to_string(), &all)
+    }
+
+    /// Returns the names of the backups, the oldest first.
+    #[track_caller]
+    pub fn list_backups(&self) -> Vec<String> {
+        self.ctl(&["list-backups"]).ok().lines().skip(1).map(str::to_owned).collect()
+    }
+
+    /// Returns the name of a backup that was started after this call.
+    #[track_caller]
+    pub fn wait_for_backup(&self) -> String {
+        // The next backup may have started before this call, so wait for the one after it.
+        let before = self.list_backups().len();
+        let backups = until("two more backups", || {
+            let backups = self.list_backups();
+            if backups.len() > before + 1 { Ok(backups) } else { Err(format!("{backups:?}")) }
+        });
+        backups.last().expect("a backup").clone()
+    }
+
+    /// Restores a backup, and waits until the command has been carried out.
+    #[track_caller]
+    pub fn restore(&self, backup: &str) {
+        self.ctl(&["restore-backup", backup]).ok();
+        until("the removal of the restore command", || {
+            let commands = self.ctl(&["list-commands"]).ok();
+            if commands.lines().count() == 1 { Ok(()) } else { Err(commands) }
+        });
+        self.wait_until_valid();
+    }
+
     /// Waits until `validate cluster` succeeds.
     #[track_caller]
     pub fn wait_until_valid(&self) {

@@ -1,7 +1,11 @@
 //! The objects that an add-on no longer has: found by the labels of its prune rules, and compared with its manifest.
 
-use std::{collections::BTreeSet, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    fmt,
+};
 
+use api_meta::{Operator, Requirement, Selector};
 use client::{Client, DeleteOptions, ListOptions, Resource};
 use kops_api::Spec as _;
 use serde_json::Value;
@@ -47,10 +51,39 @@ impl PruneRule {
         addon.list("prune.kinds").iter().map(rule).collect()
     }
 
-    /// Reports whether the rule selects only objects of one add-on. Any other rule would delete objects of users.
-    fn selects_only(&self, addon: &str) -> bool {
-        let own = format!("{ADDON_LABEL}={addon}");
-        self.selector.split(',').any(|part| part.trim() == own)
+    /// Returns the selector, if it selects only objects of one add-on. Any other one would delete objects of users.
+    fn selector(&self, addon: &str) -> Option<Selector> {
+        let selector: Selector = self.selector.parse().ok()?;
+        let is_own = |requirement: &Requirement| {
+            let equals =
+                matches!(requirement.operator(), Operator::Equals | Operator::DoubleEquals);
+            requirement.key() == ADDON_LABEL && equals && requirement.values() == [addon]
+        };
+        selector.requirements().iter().any(is_own).then_some(selector)
+    }
+}
+
+/// The objects of add-ons, which are listed once for each kind.
+pub(super) struct LabelledObjects<'a> {
+    client: &'a Client,
+    lists: BTreeMap<String, Vec<Value>>,
+}
+
+impl<'a> LabelledObjects<'a> {
+    pub(super) fn new(client: &'a Client) -> Self {
+        Self { client, lists: BTreeMap::new() }
+    }
+
+    /// Returns the objects of a kind that have the label of an add-on.
+    async fn of(&mut self, resource: &Resource) -> Result<&[Value], Error> {
+        match self.lists.entry(format!("{}.{}", resource.plural, resource.group)) {
+            Entry::Occupied(listed) => Ok(listed.into_mut()),
+            Entry::Vacant(free) => {
+                let options = ListOptions::labels(ADDON_LABEL);
+                let listed = self.client.list::<Value>(resource, "", &options).await?;
+                Ok(free.insert(listed.items))
+            }
+        }
     }
 }
 
@@ -73,7 +106,7 @@ impl fmt::Display for LeftoverObject {
 
 /// Returns the objects that the rules of an add-on select and its manifest lacks.
 pub(super) async fn find(
-    client: &Client,
+    objects: &mut LabelledObjects<'_>,
     addon: &str,
     rules: &[PruneRule],
     manifest: &[Value],
@@ -91,34 +124,32 @@ pub(super) async fn find(
     };
     let mut leftovers = Vec::new();
     for rule in rules {
-        if !rule.selects_only(addon) {
+        let Some(selector) = rule.selector(addon) else {
             return Err(Error::PruneSelector {
                 addon: addon.to_owned(),
                 selector: rule.selector.clone(),
             });
-        }
+        };
         let mut known = PRUNED_KINDS.into_iter();
         let known = known.find(|r| r.kind == rule.kind && r.group == rule.group);
         // Kinds that this program does not know are upstream's, and have no objects of its own add-ons.
         let Some(resource) = known else { continue };
-        let everywhere = [String::new()];
-        let namespaces = match &rule.namespaces[..] {
-            [] => &everywhere[..],
-            some => some,
-        };
-        for namespace in namespaces {
-            let options = ListOptions::labels(&rule.selector);
-            let found = client.list::<Value>(&resource, namespace, &options).await?;
-            for object in found.items {
-                if is_wanted(identity(&rule.kind, &object)) {
-                    continue;
-                }
-                leftovers.push(LeftoverObject {
-                    resource: resource.clone(),
-                    namespace: object.text("metadata.namespace").to_owned(),
-                    name: object.text("metadata.name").to_owned(),
-                });
+        for object in objects.of(&resource).await? {
+            let namespace = object.text("metadata.namespace");
+            let is_selected = rule.namespaces.is_empty()
+                || rule.namespaces.iter().any(|selected| selected == namespace);
+            let labels = object.at("metadata.labels").and_then(Value::as_object);
+            if !is_selected
+                || !selector.matches_json(labels)
+                || is_wanted(identity(&rule.kind, object))
+            {
+                continue;
             }
+            leftovers.push(LeftoverObject {
+                resource: resource.clone(),
+                namespace: namespace.to_owned(),
+                name: object.text("metadata.name").to_owned(),
+            });
         }
     }
     Ok(leftovers)
@@ -171,7 +202,8 @@ mod tests {
         }
         let client = api.client("test");
         let selector = "addon.kops.k8s.io/name=dns,app.kubernetes.io/managed-by=kops";
-        let found = find(&client, "dns", &rules(selector), &[kept]).await.unwrap();
+        let mut objects = LabelledObjects::new(&client);
+        let found = find(&mut objects, "dns", &rules(selector), &[kept]).await.unwrap();
         let shown: Vec<_> = found.iter().map(LeftoverObject::to_string).collect();
         assert_eq!(shown, ["ConfigMap kube-system/old", "ConfigMap other/kept"]);
         for object in &found {
@@ -182,16 +214,39 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn lists_each_kind_once_for_all_add_ons() {
+        let api = FakeApi::default();
+        for addon in ["dns", "proxy"] {
+            api.create(&Resource::CONFIG_MAPS, config_map("kube-system", addon, addon)).await;
+        }
+        let client = api.client("test");
+        let mut objects = LabelledObjects::new(&client);
+        for addon in ["dns", "proxy"] {
+            let selector = format!("addon.kops.k8s.io/name={addon}");
+            let found = find(&mut objects, addon, &rules(&selector), &[]).await.unwrap();
+            let shown: Vec<_> = found.iter().map(LeftoverObject::to_string).collect();
+            assert_eq!(shown, [format!("ConfigMap kube-system/{addon}")]);
+            // The list is the one from before.
+            api.set_away(true);
+        }
+    }
+
+    #[tokio::test]
     async fn rejects_rules_that_select_other_objects() {
         let client = FakeApi::default().client("test");
+        let mut objects = LabelledObjects::new(&client);
         for hostile in [
             "",
+            "!",
+            "app in (a,addon.kops.k8s.io/name=dns)",
+            "addon.kops.k8s.io/name in (dns,proxy)",
             "app.kubernetes.io/managed-by=kops",
             "addon.kops.k8s.io/name",
             "addon.kops.k8s.io/name!=dns",
             "addon.kops.k8s.io/name=dns2",
         ] {
-            let error = find(&client, "dns", &rules(hostile), &[]).await.unwrap_err().to_string();
+            let found = find(&mut objects, "dns", &rules(hostile), &[]).await;
+            let error = found.unwrap_err().to_string();
             assert!(error.contains("add-on dns") && error.contains(hostile), "{error}");
         }
     }

@@ -15,11 +15,12 @@ use bootstrap_core::{
 };
 use kops_api::Spec as _;
 use kops_core::content_hash;
-use kops_store::{ENCRYPTION_CONFIG, ETCD, Keyset};
+use kops_store::{ENCRYPTION_CONFIG, ETCD, Keyset, node_config_path};
 use pki::{AltName, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
 use serde_json::{Value, json};
 
 use super::{
+    authority::{NodeAuthority, signer_id},
     context::NodeContext,
     member::{self, Member, MemberStart},
 };
@@ -33,15 +34,13 @@ use crate::{
 
 /// The lifetime of certificates that machines create themselves, as upstream's.
 const PERIOD: std::time::Duration = std::time::Duration::from_secs(455 * 86_400);
+/// The keyset that signs tokens of service accounts.
+const SERVICE_ACCOUNT: &str = "service-account";
 const PATCHES: &str = "/opt/kops/patches";
 
 /// Returns the group's configuration from the store.
 pub(super) fn read_node_config(base: &str, boot: &Value) -> Result<String, Error> {
-    let role = match boot.text("InstanceGroupRole") {
-        "ControlPlane" => "control-plane",
-        _ => "node",
-    };
-    let name = format!("igconfig/{role}/{}/nodeupconfig.yaml", boot.text("InstanceGroupName"));
+    let name = node_config_path(boot.text("InstanceGroupRole"), boot.text("InstanceGroupName"));
     let content = read_object(base, &name)?;
     String::from_utf8(content)
         .map_err(|source| Error::Encoding { name: format!("{base}/{name}"), source })
@@ -78,6 +77,10 @@ fn read_keyset(base: &str, name: &str) -> Result<Keyset, Error> {
     Ok(Keyset::parse(&path, name, &read_object(base, &path)?)?)
 }
 
+fn read_authority(context: &NodeContext, name: &str) -> Result<NodeAuthority, Error> {
+    NodeAuthority::new(&context.config, &read_keyset(store_url(context), name)?)
+}
+
 /// Returns the URL of the cluster's directory in the store.
 pub(super) fn store_url(context: &NodeContext) -> &str {
     context.boot.text("ConfigBase").trim_end_matches('/')
@@ -106,22 +109,20 @@ pub(super) async fn write_files(
         ("apiserver-aggregator-ca", "front-proxy-ca"),
         ("etcd-clients-ca", "etcd/ca"),
     ] {
-        let keyset = read_keyset(base, name)?;
-        let (cert, key) = keyset.primary()?;
         make_parent(&layout.pki(file, "key"))?;
-        pki::write_key(&layout.pki(file, "key"), key)?;
-        pki::write_cert(&layout.pki(file, "crt"), cert)?;
+        read_authority(context, name)?.write(&layout.pki(file, "key"), &layout.pki(file, "crt"))?;
     }
-    let signer = read_keyset(base, "service-account")?;
-    let (_, key) = signer.primary()?;
-    pki::write_key(&layout.pki("sa", "key"), key)?;
-    pki::write_public_key(&layout.pki("sa", "pub"), key)?;
+    let signer = read_keyset(base, SERVICE_ACCOUNT)?;
+    let signer = signer.authority_of(signer_id(&context.config, SERVICE_ACCOUNT))?;
+    pki::write_key(&layout.pki("sa", "key"), signer.key())?;
+    let verifiers = context.config.text("APIServerConfig.ServiceAccountPublicKeys");
+    pki::write_file(&layout.pki("sa", "pub"), verifiers.as_bytes(), pki::KEY_MODE)?;
     write_controller_files(context)?;
     write_protokube_files(context)?;
     let mut init = parameters(context).init(Some((&context.machine.name, context.machine.address)));
     let encryption_config = write_encryption_config(context)?;
-    let authority = read_keyset(base, "etcd-clients-ca")?.authority()?;
-    let member = member::prepare(context, base, &authority).await?;
+    let clients = read_authority(context, "etcd-clients-ca")?;
+    let member = member::prepare(context, base, &clients).await?;
     init.cluster.etcd.local = Some(local_etcd(&member, etcd));
     let api = context.config.at("APIServerConfig.KubeAPIServer").cloned().unwrap_or_default();
     // Clients connect to the balancer's address, so the server's certificate must contain it.
@@ -182,8 +183,7 @@ fn etcd_tag() -> Result<String, Error> {
 /// Writes kops-controller's certificate, signing authority and settings.
 fn write_controller_files(context: &NodeContext) -> Result<(), Error> {
     let base = store_url(context);
-    let keyset = read_keyset(base, "kubernetes-ca")?;
-    let authority = keyset.authority()?;
+    let NodeAuthority { authority, trusted } = read_authority(context, "kubernetes-ca")?;
     let directory = PathBuf::from(DIRECTORY);
     fs::create_dir_all(&directory)
         .map_err(kops_store::Error::file("making the directory", DIRECTORY))?;
@@ -197,14 +197,13 @@ fn write_controller_files(context: &NodeContext) -> Result<(), Error> {
     let (cert, key) = authority.issue_new(&serving, KeyAlgorithm::EcdsaP256, validity)?;
     pki::write_key(&directory.join("kops-controller.key"), &key)?;
     pki::write_cert(&directory.join("kops-controller.crt"), &cert)?;
-    let (cert, key) = keyset.primary()?;
-    pki::write_key(&directory.join("kubernetes-ca.key"), key)?;
-    pki::write_cert(&directory.join("kubernetes-ca.crt"), cert)?;
+    pki::write_key(&directory.join("kubernetes-ca.key"), authority.key())?;
+    pki::write_cert(&directory.join("kubernetes-ca.crt"), authority.cert())?;
     let client =
         LeafSpec { subject: Subject::new(USER), alt_names: Vec::new(), usage: Usage::Client };
     let (own, key) = authority.issue_new(&client, KeyAlgorithm::EcdsaP256, validity)?;
     let server = format!("https://127.0.0.1:{API_PORT}");
-    let server = api_config::kubeconfig::Cluster::with_ca(server, &keyset.certificates());
+    let server = api_config::kubeconfig::Cluster::with_ca(server, &trusted);
     let user = api_config::kubeconfig::User::with_cert(&own.to_pem(), &key.to_pem()?);
     api_config::Kubeconfig::single(cluster, server, USER, user)
         .write(&directory.join("kubeconfig"))?;
@@ -221,7 +220,7 @@ pub(super) fn backups_url(base: &str) -> String {
 /// Writes protokube's etcd client certificate and its settings.
 fn write_protokube_files(context: &NodeContext) -> Result<(), Error> {
     let base = store_url(context);
-    let keyset = read_keyset(base, "etcd-clients-ca")?;
+    let clients = read_authority(context, "etcd-clients-ca")?;
     let directory = PathBuf::from(protokube::DIRECTORY);
     fs::create_dir_all(&directory)
         .map_err(kops_store::Error::file("making the directory", protokube::DIRECTORY))?;
@@ -231,11 +230,10 @@ fn write_protokube_files(context: &NodeContext) -> Result<(), Error> {
         usage: Usage::Client,
     };
     let validity = Validity::starting(rt::now(), PERIOD);
-    let (cert, key) = keyset.authority()?.issue_new(&client, KeyAlgorithm::EcdsaP256, validity)?;
+    let (cert, key) = clients.authority.issue_new(&client, KeyAlgorithm::EcdsaP256, validity)?;
     pki::write_key(&directory.join("protokube.key"), &key)?;
     pki::write_cert(&directory.join("protokube.crt"), &cert)?;
-    let authorities = keyset.certificates();
-    pki::write_file(&directory.join("etcd-ca.crt"), authorities.as_bytes(), pki::PUBLIC_MODE)?;
+    pki::write_file(&directory.join("etcd-ca.crt"), clients.trusted.as_bytes(), pki::PUBLIC_MODE)?;
     let settings = json!({
         "cluster": context.machine.cluster, "store": base, "backups": backups_url(base),
         "etcd": format!("https://127.0.0.1:{ETCD_CLIENT_PORT}"),

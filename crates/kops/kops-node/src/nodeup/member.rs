@@ -12,10 +12,10 @@ use instances::machine::VOLUMES;
 use kops_api::Spec as _;
 use kops_core::member::{Content, Mark, Start, Tag};
 use kops_store::{Backups, ETCD};
-use pki::Authority;
 use tokio::time::{Instant, sleep};
 
 use super::{
+    authority::NodeAuthority,
     context::NodeContext,
     volume::{MemberVolume, StoredState},
     writes::Writes,
@@ -84,7 +84,7 @@ fn peer_url(address: &str) -> String {
 pub(super) async fn prepare(
     context: &NodeContext,
     base: &str,
-    authority: &Authority,
+    clients: &NodeAuthority,
 ) -> Result<Member, Error> {
     let own = context.machine.address.to_string();
     let mut addresses: Vec<_> =
@@ -107,8 +107,11 @@ pub(super) async fn prepare(
         .filter(|address| **address != own)
         .map(|address| format!("https://{}", net::join_host_port(address, ETCD_CLIENT_PORT)))
         .collect();
-    let others =
-        if others.is_empty() { None } else { Some(etcd_client(&others, "nodeup", authority)?) };
+    let others = if others.is_empty() {
+        None
+    } else {
+        Some(etcd_client(&others, "nodeup", &clients.authority, &clients.trusted)?)
+    };
     start(volume, others, &mut status::report_wait).await
 }
 

@@ -1,16 +1,15 @@
 //! Updates a cluster of cloud local: computes the difference between the wanted and the present state as a plan, and
 //! with `--yes` carries it out.
 
-use std::path::Path;
-
-use instances::{Fleet, FleetSpec, Group, untrusted};
+use instances::{Fleet, FleetSpec, Group};
 use kops_api::{Object, Spec as _};
 use kops_core::{NodeInputs, direct::Selection};
 use kops_local::{
-    api_addresses, apply_fleet, build_model, check_cloud, check_members, check_support, fleet,
-    fleet_spec, machine_program, set_user_data, write_balancer_files, write_settings,
+    KeyUsers, api_addresses, applied_config, apply_fleet, build_model, check_cloud, check_members,
+    check_support, fleet, fleet_spec, machine_program, set_user_data, write_balancer_files,
+    write_settings,
 };
-use kops_node::{check_programs, file_hash, nodeup::APPLIED_CONFIG};
+use kops_node::{check_programs, file_hash};
 use kops_store::{
     Change, ClusterObjects, IDENTITY_CA, Keyset, Registry, StoredObject, file_changes, key_changes,
 };
@@ -23,7 +22,7 @@ use crate::{
     flags::UpdateCluster,
     group_selection::select_update,
     kubeconfig,
-    kubelet_skew::{LARGEST_CONFIG, describe_limit, local_limit},
+    kubelet_skew::{describe_limit, local_limit},
     plan::{PlanSummary, ResourceChange, hash_state, print_outdated, print_warnings},
     secret,
     update::shrink::Shrink,
@@ -98,25 +97,14 @@ fn plan(
         )
         .into());
     }
-    secret::check_stored(registry, user)?;
+    let encryption_hash = secret::check_stored(registry, user)?;
     let fleet = fleet(registry, name);
     let old = fleet.spec()?;
     check_members(user, &user_groups)?;
     let complete = check_support(user, &user_groups, old.as_ref())?;
     let (cluster, groups) = (complete.cluster, complete.groups);
     let mut changes = Vec::new();
-    let mut keysets = Vec::new();
-    for key in Keyset::names(&cluster) {
-        let keyset = match Keyset::read(registry, name, &key)? {
-            Some(keyset) => keyset,
-            None => {
-                let keyset = Keyset::generate(&key, context.now)?;
-                changes.extend(key_changes(registry, name, &keyset)?);
-                keyset
-            }
-        };
-        keysets.push(keyset);
-    }
+    let keysets = read_keysets(registry, &fleet, &cluster, context, &mut changes)?;
     let mut spec = fleet_spec(&fleet, old.as_ref(), &cluster, &groups, registry)?;
     let (url, hash) = machine_program()?;
     let wanted = cluster.spec.text("kubernetesVersion").to_owned();
@@ -130,7 +118,7 @@ fn plan(
         api_addresses: api_addresses(&spec),
         hashes: [(url, hash.clone())].into(),
         kubelet: limit,
-        encryption_hash: secret::encryption_hash(registry, user)?,
+        encryption_hash,
         ..NodeInputs::default()
     };
     let built = build_model(&cluster, groups, &keysets, inputs)?;
@@ -149,6 +137,32 @@ fn plan(
     let groups = group_changes(old.as_ref(), &spec);
     let interim = old.map_or_else(|| spec.clone(), |old| spec.with_machines_of(&old));
     Ok(Plan { changes, groups, spec, interim, state, outdated, warnings })
+}
+
+/// Reads the keysets of a cluster. Missing ones are generated, and added to the changes.
+fn read_keysets(
+    registry: &Registry,
+    fleet: &Fleet,
+    cluster: &Object,
+    context: &CommandEnvironment<'_>,
+    changes: &mut Vec<Change>,
+) -> Result<Vec<Keyset>, Error> {
+    let name = cluster.name();
+    let users = KeyUsers::of_configured(registry, fleet)?;
+    let mut keysets = Vec::new();
+    for key in Keyset::names(cluster) {
+        let keyset = match Keyset::read(registry, name, &key)? {
+            Some(keyset) => keyset,
+            None => {
+                let keyset = Keyset::generate(&key, context.now)?;
+                changes.extend(key_changes(registry, name, &keyset)?);
+                keyset
+            }
+        };
+        users.check(&keyset)?;
+        keysets.push(keyset);
+    }
+    Ok(keysets)
 }
 
 /// Keeps the groups that the flags do not select as they are. Their machines read the configuration that is stored for
@@ -197,8 +211,7 @@ fn outdated(
             let machine = fleet.machine(&name)?;
             if let Some(machine) = machine.filter(|machine| machine.version() != group.version()) {
                 // The file on the machine is verified by its hash.
-                let path = Path::new(APPLIED_CONFIG.trim_start_matches('/'));
-                let config = untrusted::read(&fleet.disk(&name), path, LARGEST_CONFIG);
+                let config = applied_config(fleet, &name);
                 let old =
                     MachineSource { user_data: &machine.user_data, config: config.as_deref() };
                 all.push((name, describe_difference(old, new)));

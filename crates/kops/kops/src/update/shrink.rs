@@ -47,16 +47,20 @@ impl<'a> Shrink<'a> {
         if self.ending.is_empty() {
             return Ok(());
         }
-        let client = connection.open(registry, cluster, None, COMMAND_PERIOD, context)?;
+        let client = connection
+            .open(registry, cluster, None, COMMAND_PERIOD, context)
+            .map_err(|source| self.unreachable(source))?;
         self.end(&client, context.out).await
+    }
+
+    /// Returns the error of machines that cannot be drained.
+    fn unreachable(&self, source: Error) -> Error {
+        Error::Shrink { machines: self.ending.join(", "), source: Box::new(source) }
     }
 
     async fn end(mut self, client: &Client, out: &mut dyn Write) -> Result<(), Error> {
         let observed = ClusterState::observe(client, self.fleet, &self.present).await;
-        let state = observed.map_err(|source| Error::Shrink {
-            machines: self.ending.join(", "),
-            source: Box::new(source),
-        })?;
+        let state = observed.map_err(|source| self.unreachable(source.into()))?;
         for name in &self.ending {
             if state.joined_node(name).is_some() {
                 drain_node(client, name, out).await?;

@@ -161,10 +161,25 @@ fn rejects_secrets_and_keys_that_local_machines_ignore() {
             "kind: EncryptionConfiguration\nresources: [{resources: [secrets]}]\n",
             "is not an EncryptionConfiguration",
         ),
+        (
+            "encryptionconfig",
+            &encryption("{aescbc: {keys: []}}"),
+            "resources[0].providers[0].aescbc.keys",
+        ),
+        (
+            "encryptionconfig",
+            &encryption("{aescbc: {key: c2hvcnQ=}}"),
+            "is not an EncryptionConfiguration",
+        ),
+        (
+            "encryptionconfig",
+            &encryption("{aescbc: {keys: [{name: a, secret: c2hvcnQ=}]}}"),
+            "resources[0].providers[0].aescbc.keys[0].secret",
+        ),
     ] {
         let file = place.file(content);
         let error = kops(&["create", "secret", kind, "-f", &file]).unwrap_err();
-        assert!(error.contains(reason), "{content}: {error}");
+        assert!(error.contains(reason) && !error.contains("c2hvcnQ"), "{content}: {error}");
     }
     let file = place.file(KEY);
     let error = kops(&["create", "sshpublickey", "-i", &file]).unwrap_err();
@@ -178,6 +193,17 @@ fn rejects_secrets_and_keys_that_local_machines_ignore() {
     assert_eq!(place.objects(), before);
 }
 
+/// A provider with a key of 32 bytes.
+const AES: &str =
+    "{aescbc: {keys: [{name: a, secret: MTIzNDU2Nzg5MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTI=}]}}";
+
+fn encryption(providers: &str) -> String {
+    format!(
+        "kind: EncryptionConfiguration\napiVersion: apiserver.config.k8s.io/v1\nresources:\n- resources: [secrets]\n  \
+         providers: [{providers}]\n"
+    )
+}
+
 #[test]
 fn encrypts_stored_data_of_cloud_local_and_keeps_it_readable() {
     let place = TestStore::with_cluster("local");
@@ -188,14 +214,8 @@ fn encrypts_stored_data_of_cloud_local_and_keeps_it_readable() {
     place.kops(&["edit", "cluster", "demo.local", "--set", "spec.encryptionConfig=true"]).unwrap();
     let error = kops(&["update", "cluster"]).unwrap_err();
     assert!(error.contains("needs the secret \"encryptionconfig\""), "{error}");
-    let config = |provider: &str| {
-        format!(
-            "kind: EncryptionConfiguration\napiVersion: apiserver.config.k8s.io/v1\nresources:\n- resources: [secrets]\n  \
-             providers: [{provider}]\n"
-        )
-    };
     let create = |provider: &str| {
-        let file = place.file(&config(provider));
+        let file = place.file(&encryption(provider));
         kops(&["create", "secret", "encryptionconfig", "--force", "-f", &file]).unwrap();
     };
     let plan = || {
@@ -203,7 +223,7 @@ fn encrypts_stored_data_of_cloud_local_and_keeps_it_readable() {
         kops(&["update", "cluster", "--plan-out", &path]).unwrap();
         fs::read_to_string(&path).unwrap()
     };
-    create("{aescbc: {keys: []}}, {identity: {}}");
+    create(&format!("{AES}, {{identity: {{}}}}"));
     let shown = plan();
     assert!(shown.contains("InstanceGroup") && !shown.contains("aescbc"), "{shown}");
     // After an update with encryption, it ends only once nothing new is encrypted.
@@ -211,10 +231,12 @@ fn encrypts_stored_data_of_cloud_local_and_keeps_it_readable() {
         "demo.local/cluster-completed.spec",
         &crate::stored::CLUSTER.replace("  iam: {}\n", "  iam: {}\n  encryptionConfig: true\n"),
     );
-    place.kops(&["edit", "cluster", "demo.local", "--set", "spec.encryptionConfig=false"]).unwrap();
-    let error = kops(&["update", "cluster"]).unwrap_err();
-    assert!(error.contains("cannot end yet"), "{error}");
-    create("{identity: {}}, {aescbc: {keys: []}}");
+    for end in [["--set", "spec.encryptionConfig=false"], ["--unset", "spec.encryptionConfig"]] {
+        place.kops(&[&["edit", "cluster", "demo.local"], &end[..]].concat()).unwrap();
+        let error = kops(&["update", "cluster"]).unwrap_err();
+        assert!(error.contains("cannot end yet"), "{error}");
+    }
+    create(&format!("{{identity: {{}}}}, {AES}"));
     kops(&["update", "cluster"]).unwrap();
     kops(&["delete", "secret", "encryptionconfig"]).unwrap();
     assert!(kops(&["update", "cluster"]).unwrap_err().contains("cannot end yet"));

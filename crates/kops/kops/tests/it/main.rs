@@ -1,4 +1,5 @@
 mod access;
+mod commands;
 mod create_cluster;
 mod credentials;
 mod edits;

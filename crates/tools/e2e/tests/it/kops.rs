@@ -2,7 +2,48 @@
 
 use std::fs;
 
-use e2e::{Kops, Output, binary, lock_machine, until};
+use e2e::{Kops, Output, lock_machine, until};
+
+/// Runs a script as root in all namespaces of a machine, as a privileged Pod with `hostPID` can.
+fn run_inside(kops: &Kops, machine: &str, script: &str) -> Output {
+    let pid = kops.pid(&format!("machines/{machine}/machine.pid")).expect("a machine");
+    kops.cluster.run("nsenter", &["--target", &pid, "--all", "--", "sh", "-c", script])
+}
+
+/// Creates the smallest cluster. Whoever has taken over a machine reaches neither the state store nor the programs of
+/// the host, and sees no process of the fleet.
+#[test]
+fn machines_of_a_cluster_see_only_themselves() {
+    let _turn = lock_machine();
+    let kops = Kops::new("kops-small");
+    let made = kops.run(&["create", "cluster", "--cloud", "local", "--yes"]).ok();
+    assert!(made.contains("is ready"), "{made}");
+    let store = kops.state().join(&kops.name).join("pki/private");
+    assert!(store.exists());
+    let worker = "nodes-local-1";
+    let list = "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline; echo; done 2>/dev/null";
+    let seen = run_inside(&kops, worker, list).ok();
+    assert!(seen.contains("internal machine") && seen.contains("containerd "), "{seen}");
+    for foreign in ["internal fleet", "control-plane-local"] {
+        assert!(!seen.contains(foreign), "{foreign}: {seen}");
+    }
+    let search = format!(
+        "for root in '' /proc/[0-9]*/root; do ls $root{}/*/keyset.yaml; done",
+        store.display()
+    );
+    let found = run_inside(&kops, worker, &search);
+    assert!(!found.stdout.contains("keyset.yaml"), "{found}");
+    let write = "for root in '' /proc/[0-9]*/root; do touch $root/opt/windlass/programs/x; done";
+    let written = run_inside(&kops, worker, write);
+    assert!(written.stderr.contains("Read-only file system"), "{written}");
+    let programs = kops.instances().join("programs");
+    assert!(programs.join("windlass").exists() && !programs.join("x").exists());
+    // The control plane reads its own cluster's part of the store.
+    let read = format!("ls {}/kubernetes-ca/keyset.yaml", store.display());
+    run_inside(&kops, "control-plane-local-1", &read).ok();
+    kops.run(&["delete", "cluster", "--yes"]).ok();
+    assert!(!kops.instances().exists() && !kops.state().join(&kops.name).exists());
+}
 
 #[test]
 #[ignore = "takes minutes: a control plane, a worker, and a rolling update"]
@@ -176,41 +217,6 @@ fn replaces_a_control_plane_with_and_without_its_volume() {
     kops.cluster.kubectl(&["get", "configmap", "kept"]).ok();
 }
 
-/// Creates a cluster whose etcd is backed up every three seconds.
-fn create_with_backups(kops: &Kops, control_planes: &str) {
-    kops.run(&["create", "cluster", "--cloud", "local", "--control-plane-count", control_planes])
-        .ok();
-    let spec = kops.run(&["get", "cluster", "-o", "yaml"]).ok();
-    let often = "backupInterval: 3s\n      backupRetentionDays: 90";
-    let file = kops.cluster.directory.join("spec.yaml");
-    fs::write(&file, spec.replace("backupRetentionDays: 90", often)).expect("a spec");
-    kops.run(&["replace", "-f", &file.display().to_string()]).ok();
-    kops.run(&["update", "cluster", "--yes"]).ok();
-}
-
-fn ctl(kops: &Kops, args: &[&str]) -> Output {
-    let store = kops.state().join(&kops.name).join("backups/etcd/main");
-    let store = format!("--backup-store=file://{}", store.display());
-    let all = [&["etcd-manager-ctl", store.as_str()], args].concat();
-    kops.cluster.run(&binary().display().to_string(), &all)
-}
-
-fn list_backups(kops: &Kops) -> Vec<String> {
-    ctl(kops, &["list-backups"]).ok().lines().skip(1).map(str::to_owned).collect()
-}
-
-/// Returns the name of a backup that was started after this call.
-fn wait_for_backup(kops: &Kops) -> String {
-    let list = || list_backups(kops);
-    // The next backup may have started before this call, so wait for the one after it.
-    let before = list().len();
-    let backups = until("two more backups", || {
-        let backups = list();
-        if backups.len() > before + 1 { Ok(backups) } else { Err(format!("{backups:?}")) }
-    });
-    backups.last().expect("a backup").clone()
-}
-
 /// The first backup of a new cluster, taken as soon as etcd holds an object, starts a cluster. A damaged one is refused
 /// before any machine ends, also if its command is written by another program.
 #[test]
@@ -218,21 +224,16 @@ fn wait_for_backup(kops: &Kops) -> String {
 fn restores_the_first_backup_and_refuses_a_damaged_one() {
     let _turn = lock_machine();
     let kops = Kops::new("kops-first");
-    create_with_backups(&kops, "1");
-    let first = list_backups(&kops).first().expect("a backup").clone();
-    ctl(&kops, &["restore-backup", &first]).ok();
-    until("the removal of the restore command", || {
-        let commands = ctl(&kops, &["list-commands"]).ok();
-        if commands.lines().count() == 1 { Ok(()) } else { Err(commands) }
-    });
-    kops.wait_until_valid();
+    kops.create_with_backups("1", "1");
+    let first = kops.list_backups().first().expect("a backup").clone();
+    kops.restore(&first);
 
     let machine = kops.machine_id("control-plane-local-1");
     let root = kops.state().join(&kops.name).join("backups/etcd/main");
-    let damaged = root.join(wait_for_backup(&kops));
+    let damaged = root.join(kops.wait_for_backup());
     fs::write(damaged.join("etcd.backup.gz"), "photo").expect("a damaged archive");
     let name = damaged.file_name().expect("a name").to_string_lossy().into_owned();
-    let refused = ctl(&kops, &["restore-backup", &name]).refused();
+    let refused = kops.ctl(&["restore-backup", &name]).refused();
     assert!(refused.contains("its archive is damaged"), "{refused}");
     let command = root.join("control/2030-01-01T00:00:00Z-000000");
     fs::create_dir_all(&command).expect("a command's directory");
@@ -241,7 +242,7 @@ fn restores_the_first_backup_and_refuses_a_damaged_one() {
     );
     fs::write(command.join("_command.json"), text).expect("a command");
     until("the removal of the command", || {
-        let commands = ctl(&kops, &["list-commands"]).ok();
+        let commands = kops.ctl(&["list-commands"]).ok();
         if commands.lines().count() == 1 { Ok(()) } else { Err(commands) }
     });
     assert_eq!(kops.machine_id("control-plane-local-1"), machine);
@@ -274,14 +275,14 @@ fn starts_after_a_crash_of_the_first_start() {
 fn running_workers_follow_a_restored_store() {
     let _turn = lock_machine();
     let kops = Kops::new("kops-back");
-    create_with_backups(&kops, "1");
-    let backup = wait_for_backup(&kops);
+    kops.create_with_backups("1", "1");
+    let backup = kops.wait_for_backup();
     // Write so much that the restored store does not reach the old revision during the test.
     let map = |n| format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{name: lost-{n}}}}}\n");
     let file = kops.cluster.directory.join("lost.yaml");
     fs::write(&file, (0..1500).map(map).collect::<Vec<_>>().join("---\n")).expect("objects");
     kops.cluster.kubectl(&["create", "-f", &file.display().to_string()]).ok();
-    ctl(&kops, &["restore-backup", &backup]).ok();
+    kops.ctl(&["restore-backup", &backup]).ok();
     until("the removal of objects newer than the backup", || {
         let found = kops.cluster.kubectl(&["get", "configmap", "lost-0"]);
         if found.stderr.contains("NotFound") { Ok(()) } else { Err(found.to_string()) }
@@ -300,10 +301,10 @@ fn running_workers_follow_a_restored_store() {
 fn restores_a_cluster_from_its_backup_alone() {
     let _turn = lock_machine();
     let kops = Kops::new("kops");
-    create_with_backups(&kops, "3");
+    kops.create_with_backups("3", "1");
     kops.cluster.kubectl(&["create", "configmap", "kept", "--from-literal", "a=b"]).ok();
-    let newest = wait_for_backup(&kops);
-    let unknown = ctl(&kops, &["restore-backup", "2026-01-01T00:00:00Z-000000"]).refused();
+    let newest = kops.wait_for_backup();
+    let unknown = kops.ctl(&["restore-backup", "2026-01-01T00:00:00Z-000000"]).refused();
     assert!(unknown.contains("does not exist"), "{unknown}");
 
     let control_planes = [1, 2, 3].map(|n| format!("control-plane-local-{n}-1"));
@@ -329,13 +330,13 @@ fn restores_a_cluster_from_its_backup_alone() {
             if log.contains("no quorum of its members answers") { Ok(()) } else { Err(log) }
         });
     }
-    let added = ctl(&kops, &["restore-backup", &newest]).ok();
+    let added = kops.ctl(&["restore-backup", &newest]).ok();
     assert!(added.contains("added restore-backup command"), "{added}");
     kops.wait_until_valid();
     let kept = kops.cluster.kubectl(&["get", "configmap", "kept", "-o", "jsonpath={.data.a}"]).ok();
     assert_eq!(kept, "b");
     assert_eq!(
-        ctl(&kops, &["list-commands"]).ok().lines().count(),
+        kops.ctl(&["list-commands"]).ok().lines().count(),
         1,
         "the restore command was not removed"
     );

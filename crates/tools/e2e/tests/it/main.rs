@@ -29,6 +29,7 @@ mod external_etcd;
 mod ha;
 mod interop;
 mod kops;
+mod kops_changes;
 mod kubeadm;
 mod kubeadm_mistakes;
 mod life;

@@ -1,0 +1,58 @@
+//! Fuzzes kops-controller with damaged requests of a machine that has an identity.
+
+use std::{process::Command, sync::Arc};
+
+use futures_util::FutureExt as _;
+use http::Request;
+use http_body_util::BodyExt as _;
+use kops_api::Spec as _;
+use serde_json::Value;
+use serve::{Connection, Handler as _, full};
+
+use super::{
+    PATH,
+    tests::{place, request},
+};
+
+/// The variable of the process that fuzzes.
+const FUZZES: &str = "WINDLASS_TEST_FUZZES";
+
+#[test]
+fn bootstrap_requests() {
+    const NAME: &str = "controller::fuzzed::bootstrap_requests";
+    if std::env::var_os(FUZZES).is_some() {
+        return fuzz_requests();
+    }
+    // The limit of the address space is for a process of its own: other tests start etcd, which needs more.
+    let mut own = Command::new(std::env::current_exe().unwrap());
+    let output = own.args(["--exact", NAME]).env(FUZZES, "1").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}
+
+fn fuzz_requests() {
+    const MACHINE: &str = "nodes-a-1";
+    let place = place(None);
+    let (head, seed) = request(&place.fleet, MACHINE, "nodes-a", MACHINE).into_parts();
+    let connection = head.extensions.get::<Arc<Connection>>().cloned().unwrap();
+    let seed = seed.collect().now_or_never().unwrap().unwrap().to_bytes();
+    fuzz::fuzz(env!("CARGO_MANIFEST_DIR"), "bootstrap-requests", &[&seed], |input| {
+        let mut request = Request::post(PATH).body(full(input.to_vec())).unwrap();
+        request.extensions_mut().insert(connection.clone());
+        let answer = place.controller.handle(request).now_or_never().unwrap();
+        let status = answer.status().as_u16();
+        assert!([200, 400, 403].contains(&status), "{status}");
+        let body = answer.into_body().collect().now_or_never().unwrap().unwrap().to_bytes();
+        if status != 200 {
+            return;
+        }
+        // Whatever the request asks for, the only certificate is for the machine's own Node.
+        let answer: Value = serde_json::from_slice(&body).unwrap();
+        for (name, cert) in answer.at("certs").and_then(Value::as_object).unwrap() {
+            let cert = pki::Cert::from_pem(cert.as_str().unwrap()).unwrap().info().unwrap();
+            let subject = cert.subject;
+            assert_eq!((name.as_str(), subject.organizations.len()), ("kubelet", 1));
+            assert_eq!(subject.common_name, format!("system:node:{MACHINE}"));
+        }
+    });
+}
