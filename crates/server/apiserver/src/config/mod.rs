@@ -24,6 +24,7 @@ pub use self::access::{
 pub use self::audit::{
     AuditLogOptions, AuditOptions, AuditWebhookOptions, Batch, Mode, Throttle, WebhookMode,
 };
+pub(crate) use self::runtime::gate_of;
 pub use self::runtime::{RuntimeConfig, RuntimeConfigError};
 pub use self::serving::ServingOptions;
 

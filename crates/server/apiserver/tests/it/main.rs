@@ -29,6 +29,7 @@ mod listener;
 mod lists;
 mod minimal;
 mod objects;
+mod on_demand;
 mod openapi;
 mod overload;
 mod panics;
