@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use api_meta::{ObjectMeta, PartialObject};
+use api_meta::{ObjectMeta, PartialObject, Tree as _};
 use client::{Error, List, ListOptions, PatchKind, PatchTarget, Resource, WorkQueue};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -85,8 +85,8 @@ fn with_outcome(conditions: &[Value], outcome: Outcome, message: &str, now: &str
     let (kind, reason) = outcome.condition();
     let mut all: Vec<Value> = conditions.iter().filter(|c| c["type"] != kind).cloned().collect();
     for condition in all.iter_mut().filter(|c| c["type"] == "Running" && c["status"] == "True") {
-        condition["status"] = json!("False");
-        condition["lastTransitionTime"] = json!(now);
+        condition.put("status", "False");
+        condition.put("lastTransitionTime", now);
     }
     all.push(json!({"type": kind, "status": "True", "reason": reason, "message": message,
         "lastTransitionTime": now}));
@@ -202,7 +202,7 @@ async fn report(
     let now = context.now().to_seconds().to_string();
     let mut status = json!({"conditions": with_outcome(conditions, outcome, message, &now)});
     if let Some(started) = started {
-        status["resourceVersion"] = json!(started);
+        status.put("resourceVersion", started);
     }
     let change = json!({ "status": status });
     context.merge_by_update(&MIGRATIONS, meta, "status", &change).await.map(drop)

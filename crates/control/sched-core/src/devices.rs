@@ -31,6 +31,7 @@ use std::{
 };
 
 use self::{
+    extended::ServedRequest,
     requests::{PendingClaim, Reader},
     search::{DevicesInUse, Effort, Search},
     selectors::SelectorCache,
@@ -164,7 +165,10 @@ impl Devices {
     fn extended_claim(&self, pod: &Pod, served: &[usize]) -> ExtendedClaim {
         let requests = served.iter().filter_map(|at| pod.extended_requests.get(*at));
         let requests: Vec<_> = requests
-            .filter_map(|request| Some((request, self.by_resource.get(&request.symbol)?)))
+            .filter_map(|request| {
+                let class = self.by_resource.get(&request.symbol)?;
+                Some(ServedRequest { request, class })
+            })
             .collect();
         extended::claim_for(&requests)
     }

@@ -70,22 +70,30 @@ pub(super) fn classes_by_resource(
     by_resource
 }
 
-/// Returns the claim for those of a Pod's requests that devices serve, each with its class.
+/// A request for an extended resource that devices of a class serve.
+#[derive(Clone, Copy)]
+pub(super) struct ServedRequest<'a> {
+    pub(super) request: &'a ExtendedRequest,
+    /// The DeviceClass.
+    pub(super) class: &'a str,
+}
+
+/// Returns the claim for those of a Pod's requests that devices serve.
 ///
 /// Sidecars and containers get requests of their own. An init container shares the request of a container that starts
 /// after it or of another init container, if that has enough devices, because they never run at the same time.
-pub(super) fn claim_for(served: &[(&ExtendedRequest, &Box<str>)]) -> ExtendedClaim {
+pub(super) fn claim_for(served: &[ServedRequest<'_>]) -> ExtendedClaim {
     let mut claim = ExtendedClaim::default();
     let mut owners: Vec<&ExtendedRequest> = Vec::new();
     let (mut init, others): (Vec<_>, Vec<_>) =
-        served.iter().partition(|(request, _)| request.role == ContainerRole::Init);
-    for (request, class) in others {
+        served.iter().copied().partition(|served| served.request.role == ContainerRole::Init);
+    for ServedRequest { request, class } in others {
         add(&mut claim, request, class);
         owners.push(request);
     }
     // The largest request comes first, so that smaller ones can share it.
-    init.sort_by_key(|(request, _)| Reverse(request.amount));
-    for (request, class) in init {
+    init.sort_by_key(|served| Reverse(served.request.amount));
+    for ServedRequest { request, class } in init {
         let is_free = |owner: &ExtendedRequest| match owner.role {
             ContainerRole::Sidecar => owner.container_index > request.container_index,
             // Two resources of one container need devices of their own.
@@ -93,15 +101,14 @@ pub(super) fn claim_for(served: &[(&ExtendedRequest, &Box<str>)]) -> ExtendedCla
             ContainerRole::Main => true,
         };
         let shared = owners.iter().zip(&claim.requests).filter(|(owner, own)| {
-            is_free(owner) && own.class.as_ref() == class.as_ref() && own.count >= request.amount
+            is_free(owner) && *own.class == *class && own.count >= request.amount
         });
         let shared = shared.min_by_key(|(_, own)| own.count).map(|(_, own)| own.name.clone());
-        match shared {
-            Some(name) => claim.mappings.push(mapping(request, name)),
-            None => {
-                add(&mut claim, request, class);
-                owners.push(request);
-            }
+        if let Some(name) = shared {
+            claim.mappings.push(mapping(request, name));
+        } else {
+            add(&mut claim, request, class);
+            owners.push(request);
         }
     }
     claim

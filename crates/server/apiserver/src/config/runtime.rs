@@ -39,23 +39,19 @@ const STAGES: [(&str, &[Stage]); 4] = [
     ("api/alpha", &[Stage::Alpha]),
 ];
 
-/// The feature gates without which a resource is not served.
-const GATES: [(&str, &str, &str); 9] = [
-    ("certificates.k8s.io", "clustertrustbundles", "ClusterTrustBundle"),
-    ("certificates.k8s.io", "podcertificaterequests", "PodCertificateRequest"),
-    ("coordination.k8s.io", "leasecandidates", "CoordinatedLeaderElection"),
-    ("internal.apiserver.k8s.io", "storageversions", "StorageVersionAPI"),
-    ("resource.k8s.io", "devicetaintrules", "DRADeviceTaintRules"),
-    ("resource.k8s.io", "resourcepoolstatusrequests", "DRAResourcePoolStatus"),
-    ("scheduling.k8s.io", "podgroups", "GenericWorkload"),
-    ("scheduling.k8s.io", "workloads", "GenericWorkload"),
-    ("storagemigration.k8s.io", "storageversionmigrations", "StorageVersionMigrator"),
-];
-
 /// Returns the feature gate without which a resource is not served.
 pub(crate) fn gate_of(group: &str, resource: &str) -> Option<&'static str> {
-    let gate = GATES.iter().find(|(g, r, _)| *g == group && *r == resource);
-    gate.map(|(_, _, gate)| *gate)
+    match (group, resource) {
+        ("certificates.k8s.io", "clustertrustbundles") => Some("ClusterTrustBundle"),
+        ("certificates.k8s.io", "podcertificaterequests") => Some("PodCertificateRequest"),
+        ("coordination.k8s.io", "leasecandidates") => Some("CoordinatedLeaderElection"),
+        ("internal.apiserver.k8s.io", "storageversions") => Some("StorageVersionAPI"),
+        ("resource.k8s.io", "devicetaintrules") => Some("DRADeviceTaintRules"),
+        ("resource.k8s.io", "resourcepoolstatusrequests") => Some("DRAResourcePoolStatus"),
+        ("storagemigration.k8s.io", "storageversionmigrations") => Some("StorageVersionMigrator"),
+        ("scheduling.k8s.io", "podgroups" | "workloads") => Some("GenericWorkload"),
+        _ => None,
+    }
 }
 
 /// The error for an invalid flag, in upstream's words.
