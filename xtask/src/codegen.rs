@@ -1,7 +1,8 @@
 //! `cargo xtask codegen --import DIR`: regenerates the facts of `crates/api/api-schema` from upstream's published data.
 //!
 //! DIR contains upstream's OpenAPI (`openapi/v3/*.json`, `openapi/swagger.json`), the protobuf field numbers
-//! (`proto-fields.tsv`) and the discovery documents of a running server (`golden/apiserver`). The facts are names,
+//! (`proto-fields.tsv`), the discovery documents of a running server (`golden/apiserver`) and those of a server with all
+//! versions (`discovery`). The facts are names,
 //! numbers and flags in a text format with readable diffs. No code is generated from them, because `api-schema` parses
 //! them faster than a process starts. `--go DIR` (upstream's `types.go` files by import path) also regenerates the
 //! presence facts, because OpenAPI does not distinguish pointers from values. `--check` writes nothing and reports
@@ -44,7 +45,11 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let out = out.unwrap_or_else(|| workspace_root().join(FACTS));
     let types = types::facts(&import)?;
     let presence = go.map(|go| gotypes::facts(&go, &types)).transpose()?;
-    let mut facts = vec![("types.tsv", types), ("resources.tsv", resources::facts(&import)?)];
+    let mut facts = vec![
+        ("types.tsv", types),
+        ("resources.tsv", resources::facts(&import)?),
+        ("on-demand.tsv", resources::on_demand(&import)?),
+    ];
     facts.extend(presence.map(|text| ("presence.tsv", text)));
     for (name, text) in facts {
         let path = out.join(name);

@@ -178,6 +178,15 @@ pub(crate) fn check_ip(text: &str, path: &Path, errors: &mut ErrorList) -> Optio
     ip.map_err(|message| errors.push(FieldError::invalid(path, text, message))).ok()
 }
 
+/// Validates the form of a signer's name.
+pub(crate) fn validate_signer_name(signer: &str, path: &Path, errors: &mut ErrorList) {
+    if signer.matches('/').count() != 1 {
+        let detail =
+            "must be a fully qualified domain and path of the form 'example.com/signer-name'";
+        errors.push(FieldError::invalid(path, signer, detail));
+    }
+}
+
 /// Validates a label selector in its JSON form. Null is valid.
 pub(crate) fn validate_label_selector(selector: &Value, path: &Path, errors: &mut ErrorList) {
     if let Ok(selector) = serde_json::from_value::<LabelSelector>(selector.clone()) {

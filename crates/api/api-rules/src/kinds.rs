@@ -20,8 +20,10 @@ mod resource;
 mod scheduling;
 pub mod service;
 mod storage;
+mod storage_migration;
 #[cfg(test)]
 mod tests;
+mod trust_bundle;
 mod workloads;
 
 use crate::{pod, strategy::Strategy};
@@ -68,6 +70,7 @@ pub fn strategy(group: &str, resource: &str) -> &'static Strategy {
         ("batch", "cronjobs") => &batch::CRON_JOB,
         ("batch", "jobs") => &batch::JOB,
         ("certificates.k8s.io", "certificatesigningrequests") => &certificates::REQUEST,
+        ("certificates.k8s.io", "clustertrustbundles") => &trust_bundle::CLUSTER_TRUST_BUNDLE,
         ("coordination.k8s.io", "leases") => &core::LEASE,
         ("discovery.k8s.io", "endpointslices") => &networking::ENDPOINT_SLICE,
         ("flowcontrol.apiserver.k8s.io", "flowschemas") => &flowcontrol::FLOW_SCHEMA,
@@ -84,7 +87,8 @@ pub fn strategy(group: &str, resource: &str) -> &'static Strategy {
         ("resource.k8s.io", "deviceclasses") => &resource::DEVICE_CLASS,
         ("resource.k8s.io", "resourceclaims") => &resource::CLAIM,
         ("resource.k8s.io", "resourceslices") => &resource::SLICE,
-        ("resource.k8s.io", _) => &resource::CLAIM_TEMPLATE,
+        ("resource.k8s.io", "resourceclaimtemplates") => &resource::CLAIM_TEMPLATE,
+        ("resource.k8s.io", "devicetaintrules") => &resource::TAINT_RULE,
         ("scheduling.k8s.io", "priorityclasses") => &scheduling::PRIORITY_CLASS,
         ("storage.k8s.io", "csidrivers") => &storage::CSI_DRIVER,
         ("storage.k8s.io", "csinodes") => &storage::CSI_NODE,
@@ -92,6 +96,9 @@ pub fn strategy(group: &str, resource: &str) -> &'static Strategy {
         ("storage.k8s.io", "storageclasses") => &storage::STORAGE_CLASS,
         ("storage.k8s.io", "volumeattachments") => &storage::ATTACHMENT,
         ("storage.k8s.io", "volumeattributesclasses") => &storage::ATTRIBUTES_CLASS,
+        ("storagemigration.k8s.io", "storageversionmigrations") => {
+            &storage_migration::STORAGE_VERSION_MIGRATION
+        }
         _ => &PLAIN,
     }
 }

@@ -87,6 +87,7 @@ fn table(group: &str, resource: &str) -> &'static Table {
         ("batch", "cronjobs") => &batch::CRON_JOBS,
         ("batch", "jobs") => &batch::JOBS,
         ("certificates.k8s.io", "certificatesigningrequests") => &security::SIGNING_REQUESTS,
+        ("certificates.k8s.io", "clustertrustbundles") => &security::TRUST_BUNDLES,
         ("coordination.k8s.io", "leases") => &cluster::LEASES,
         ("discovery.k8s.io", "endpointslices") => &network::ENDPOINT_SLICES,
         ("flowcontrol.apiserver.k8s.io", "flowschemas") => &cluster::FLOW_SCHEMAS,

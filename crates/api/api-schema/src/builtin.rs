@@ -171,8 +171,7 @@ impl Reader {
         let (json, text, proto, attributes) = (cell(), cell(), cell(), cell());
         let package = owner.rsplit_once('.').map_or("", |(package, _)| package);
         let node = self.type_node(package, text, attributes);
-        let default =
-            attribute(attributes, "default").or_else(|| defaults().get(&(owner, json)).copied());
+        let default = attribute(attributes, "default").or_else(|| constant_default(owner, json));
         let strategy = attribute(attributes, "patch").unwrap_or_default();
         Field {
             name: self.intern(json),
@@ -293,6 +292,19 @@ fn regrain(nodes: &mut [Node]) {
             }
         }
     }
+}
+
+/// Returns the manually maintained default of a member. A beta or alpha type has the default of the stable type.
+fn constant_default(owner: &str, json: &str) -> Option<&'static str> {
+    if let Some(text) = defaults().get(&(owner, json)) {
+        return Some(text);
+    }
+    let (package, name) = owner.rsplit_once('.')?;
+    let (group, version) = package.rsplit_once('.')?;
+    if !version.contains("alpha") && !version.contains("beta") {
+        return None;
+    }
+    defaults().get(&(format!("{group}.v1.{name}").as_str(), json)).copied()
 }
 
 /// Returns the manually maintained constant defaults as JSON text, by type and member.

@@ -2,6 +2,7 @@
 //! are stored in the core group.
 
 mod autoscaler;
+mod devices;
 
 use api_meta::Tree as _;
 use serde_json::Value;
@@ -31,6 +32,7 @@ pub fn conversion(group: &str, version: &str, plural: &str) -> Option<Conversion
             from_storage: autoscaler::from_v2,
             stored_rules: true,
         }),
+        ("resource.k8s.io", "v1beta1", plural) => devices::between(plural),
         _ => None,
     }
 }

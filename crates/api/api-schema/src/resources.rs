@@ -1,10 +1,11 @@
-//! The resources that a server serves by default, for discovery.
+//! The resources that a server serves, by default or on demand.
 
 use std::sync::LazyLock;
 
 use crate::builtin::lines;
 
 const RESOURCES: &str = include_str!("../facts/resources.tsv");
+const ON_DEMAND: &str = include_str!("../facts/on-demand.tsv");
 
 /// A resource with its subresources.
 #[derive(Clone, Debug)]
@@ -31,6 +32,8 @@ pub struct ApiResource {
     pub storage_version_hash: &'static str,
     /// The subresources.
     pub subresources: Vec<Subresource>,
+    /// `true` if the server serves the version only on demand (`--runtime-config`).
+    pub on_demand: bool,
 }
 
 /// A subresource, such as `pods/log` or `deployments/scale`.
@@ -50,7 +53,8 @@ pub struct Subresource {
     pub verbs: Vec<&'static str>,
 }
 
-/// Returns all resources: the core group first, then groups in the order of `/apis`.
+/// Returns all resources: the core group first, then groups in the order of `/apis`. Versions that are served on demand
+/// come last.
 pub fn resources() -> &'static [ApiResource] {
     static RESOURCES: LazyLock<Vec<ApiResource>> = LazyLock::new(read);
     &RESOURCES
@@ -82,7 +86,8 @@ pub fn returns_deleted(group: &str, name: &str) -> bool {
 
 fn read() -> Vec<ApiResource> {
     let mut out: Vec<ApiResource> = Vec::new();
-    for line in lines(RESOURCES) {
+    let by_default = lines(RESOURCES).map(|line| (line, false));
+    for (line, on_demand) in by_default.chain(lines(ON_DEMAND).map(|line| (line, true))) {
         let mut cells = line.split('\t');
         let mut cell = || cells.next().unwrap_or_default();
         let (group, version, name, singular, kind, scope) =
@@ -101,6 +106,7 @@ fn read() -> Vec<ApiResource> {
                 categories,
                 storage_version_hash: cell(),
                 subresources: Vec::new(),
+                on_demand,
             });
             continue;
         };

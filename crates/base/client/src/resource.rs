@@ -72,6 +72,11 @@ resources! {
     CSI_NODES "storage.k8s.io" "v1" "csinodes" "CSINode" false;
     CERTIFICATE_SIGNING_REQUESTS "certificates.k8s.io" "v1"
         "certificatesigningrequests" "CertificateSigningRequest" false;
+    CLUSTER_TRUST_BUNDLES "certificates.k8s.io" "v1beta1"
+        "clustertrustbundles" "ClusterTrustBundle" false;
+    STORAGE_VERSION_MIGRATIONS "storagemigration.k8s.io" "v1beta1"
+        "storageversionmigrations" "StorageVersionMigration" false;
+    DEVICE_TAINT_RULES "resource.k8s.io" "v1beta2" "devicetaintrules" "DeviceTaintRule" false;
     VALIDATING_ADMISSION_POLICIES "admissionregistration.k8s.io" "v1"
         "validatingadmissionpolicies" "ValidatingAdmissionPolicy" false;
     TOKEN_REVIEWS "authentication.k8s.io" "v1" "tokenreviews" "TokenReview" false;

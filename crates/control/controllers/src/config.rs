@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use api_config::FeatureGates;
 use api_meta::GoDuration;
 use client::LeaderElectionConfig;
-
 use serde_json::{Value, json};
 use telemetry::metrics::Metrics;
 
@@ -51,6 +51,8 @@ pub struct Config {
     pub eviction: EvictionRates,
     /// The number of endpoints in a slice.
     pub max_endpoints_per_slice: usize,
+    /// The feature gates.
+    pub features: FeatureGates,
     /// The registry of the controllers' metrics. Each running controller manager needs its own.
     pub metrics: Metrics,
 }
@@ -131,6 +133,7 @@ impl Default for Config {
             disable_force_detach: false,
             eviction: EvictionRates::default(),
             max_endpoints_per_slice: 100,
+            features: FeatureGates::default(),
             metrics: Metrics::default(),
         }
     }

@@ -1,10 +1,11 @@
-//! Evicts Pods from devices with NoExecute taints that their claims do not (or no longer) tolerate.
+//! Evicts Pods from devices with NoExecute taints that their claims do not (or no longer) tolerate. The taints are those
+//! of ResourceSlices and of DeviceTaintRules.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use api_meta::Timestamp;
 use client::{Error, Index, Resource, WorkQueue};
-use sched_core::{AllocatedDevice, DeviceTaintView, ResourceSliceView};
+use sched_core::{AllocatedDevice, DeviceTaintRuleView, DeviceTaintView, ResourceSliceView};
 
 use crate::{
     context::{Context, synced},
@@ -23,6 +24,8 @@ struct Devices {
     claims: Watched<ResourceClaim>,
     /// Slices by driver and pool.
     slices: Index<ResourceSliceView>,
+    /// The rules that taint devices; `None` if their feature is off.
+    rules: Option<Watched<DeviceTaintRuleView>>,
     pods: Watched<Pod>,
 }
 
@@ -72,9 +75,22 @@ pub(crate) fn start(context: Context) {
     let devices = Arc::new(Devices {
         claims: claims.clone(),
         slices: slices.index("pool", |slice| vec![pool(&slice.spec.driver, &slice.spec.pool.name)]),
+        rules: context
+            .config
+            .features
+            .is_enabled("DRADeviceTaintRules")
+            .then(|| context.watch::<DeviceTaintRuleView>(Resource::DEVICE_TAINT_RULES)),
         pods: pods.clone(),
     });
     claims.on_key(&queue);
+    let mut waits = vec![synced(&claims), synced(&slices), synced(&pods)];
+    if let Some(rules) = &devices.rules {
+        let (add, all) = (queue.clone(), claims.clone());
+        rules.on(move |_| {
+            all.list().iter().for_each(|claim| add.add(claim.metadata.key()));
+        });
+        waits.push(synced(rules));
+    }
     let add = queue.clone();
     slices.on(move |change| {
         for slice in change.old.into_iter().chain(change.new) {
@@ -82,7 +98,6 @@ pub(crate) fn start(context: Context) {
             by_pool.get(&of).iter().for_each(|claim| add.add(claim.metadata.key()));
         }
     });
-    let waits = vec![synced(&claims), synced(&slices), synced(&pods)];
     let state = (context.clone(), devices, queue.clone());
     context.run(&queue, 8, waits, state, |(context, devices, queue), key| async move {
         devices.reconcile(&context, &queue, &key).await
@@ -101,7 +116,12 @@ impl Devices {
         let results = claim.status.allocation.iter().flat_map(|a| &a.devices.results);
         let ends = results.filter_map(|device| {
             let slices = self.slices.get(&pool(&device.driver, &device.pool));
-            end(device, &taints(&slices, &device.device), now)
+            let mut taints = taints(&slices, &device.device);
+            let rules = self.rules.iter().flat_map(|rules| rules.list());
+            let concerning =
+                rules.filter(|rule| rule.concerns(&device.driver, &device.pool, &device.device));
+            taints.extend(concerning.map(|rule| rule.spec.taint.clone()));
+            end(device, &taints, now)
         });
         let Some(end) = ends.min() else { return Ok(()) };
         if end > now {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use api_config::{
-    FeatureGateFlags, GoDuration, GoFlag as _, LeaderElectionFlags,
+    FeatureGateError, FeatureGateFlags, GoDuration, GoFlag as _, LeaderElectionFlags,
     known::{self, Flag, KnownFlags},
 };
 use api_meta::{ErrorList, Path, aggregate};
@@ -253,6 +253,8 @@ pub enum FlagError {
     LeaderElection(ErrorList),
     #[error("--controllers: {0:?} is not the name of a controller")]
     Controller(String),
+    #[error(transparent)]
+    Features(#[from] FeatureGateError),
 }
 
 impl Args {
@@ -296,6 +298,7 @@ impl Args {
                 threshold: self.unhealthy_zone_threshold,
             },
             max_endpoints_per_slice: self.max_endpoints_per_slice()?,
+            features: self.features.gates()?,
             signing_duration: duration(self.cluster_signing_duration, defaults.signing_duration),
             disable_force_detach: self.disable_force_detach_on_timeout,
             autoscaling: self.autoscaling(&defaults.autoscaling),

@@ -58,6 +58,8 @@ mod root_ca;
 mod service_account;
 mod service_cidr;
 mod statefulset;
+mod storage_migration;
+mod trust_bundle;
 mod ttl;
 
 use std::sync::Arc;
@@ -112,7 +114,8 @@ fn start(
     let shared =
         Arc::new(shared::Shared::new(clients(SHARED_IDENTITY), metrics.clone(), tasks.clone()));
     for controller in registry() {
-        if !config.enables(controller.name) {
+        let gated = controller.gate.is_some_and(|gate| !config.features.is_enabled(gate));
+        if gated || !config.enables(controller.name) {
             continue;
         }
         let client = clients(controller.account);

@@ -5,7 +5,7 @@ use crate::{
     context::Context, cronjob, daemonset, deployment, device_taints, disruption, endpointslice,
     ephemeral, expander, garbage, job, local_volumes, namespace, node_ipam, node_lifecycle, pod_gc,
     policy_status, protection, quota, replicaset, resource_claims, root_ca, service_account,
-    service_cidr, statefulset, ttl,
+    service_cidr, statefulset, storage_migration, trust_bundle, ttl,
 };
 
 /// A controller and its service account.
@@ -16,13 +16,23 @@ pub struct Controller {
     pub account: &'static str,
     /// The resources that trigger it.
     pub watches: &'static [&'static str],
+    /// The feature gate without which the controller does not run.
+    pub gate: Option<&'static str>,
     pub(crate) start: fn(Context),
 }
 
 macro_rules! controllers {
-    ($($name:literal as $account:literal on [$($watched:literal)*] = $start:path;)*) => {
-        &[$(Controller { name: $name, account: $account, watches: &[$($watched),*], start: $start }),*]
+    ($($name:literal as $account:literal on [$($watched:literal)*] $(if $gate:literal)? = $start:path;)*) => {
+        &[$(Controller {
+            name: $name,
+            account: $account,
+            watches: &[$($watched),*],
+            gate: controllers!(@gate $($gate)?),
+            start: $start,
+        }),*]
     };
+    (@gate) => { None };
+    (@gate $gate:literal) => { Some($gate) };
 }
 
 /// Returns all controllers.
@@ -97,6 +107,11 @@ pub fn registry() -> &'static [Controller] {
             = cluster_role::start;
         "validatingadmissionpolicy-status-controller" as "validatingadmissionpolicy-status-controller"
             on ["validatingadmissionpolicies"] = policy_status::start;
+        "storage-version-migrator-controller" as "storage-version-migrator-controller"
+            on ["storageversionmigrations"] if "StorageVersionMigrator" = storage_migration::start;
+        "kube-apiserver-serving-clustertrustbundle-publisher-controller"
+            as "kube-apiserver-serving-clustertrustbundle-publisher" on ["clustertrustbundles"] if "ClusterTrustBundle"
+            = trust_bundle::start;
         "node-ipam-controller" as "node-controller" on ["nodes"] = node_ipam::start;
     }
 }

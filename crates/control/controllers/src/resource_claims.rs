@@ -88,7 +88,7 @@ fn watch(
 ) {
     let add = queue.clone();
     pods.on(move |change| {
-        let uses = |pod: &&Arc<Pod>| !pod.spec.resource_claims.is_empty();
+        let uses = |pod: &&Arc<Pod>| pod.uses_device_claims();
         if change.new.filter(uses).is_some() {
             add.add(key_of("pod", change.key));
         }

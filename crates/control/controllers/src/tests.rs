@@ -4,6 +4,7 @@ mod autoscaling;
 mod cves;
 mod devices;
 mod garbage;
+mod gated;
 mod jobs;
 mod metrics;
 mod panics;

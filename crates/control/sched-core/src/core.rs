@@ -6,7 +6,7 @@ use crate::{
     cluster::Cluster,
     devices::{
         DeviceBinding,
-        view::{DeviceClassView, ResourceClaimView, ResourceSliceView},
+        view::{DeviceClassView, DeviceTaintRuleView, ResourceClaimView, ResourceSliceView},
     },
     event::{Event, NodeChange},
     explain,
@@ -367,12 +367,23 @@ impl Core {
         }
     }
 
+    /// Sets or, with `None`, removes a rule that taints devices. Pods that wait for devices are retried.
+    pub fn set_taint_rule(&mut self, name: &str, view: Option<&DeviceTaintRuleView>, now: u64) {
+        self.cluster.devices.set_taint_rule(name, view);
+        self.queue.on_event(&self.cluster, &Event::Devices, now);
+    }
+
     /// Sets or, with `None`, removes a ResourceSlice. Pods that wait for devices are retried.
     pub fn set_slice(&mut self, name: &str, view: Option<&ResourceSliceView>, now: u64) {
         self.cluster.devices.set_slice(name, view);
         if view.is_some() {
             self.queue.on_event(&self.cluster, &Event::Devices, now);
         }
+    }
+
+    /// Notes that the API server created the claim for a Pod's extended resources, and the claim's uid.
+    pub fn device_claim_created(&mut self, placeholder: &str, uid: &str) {
+        self.cluster.devices.record_creation(placeholder, uid);
     }
 
     /// Notes that a claim's allocation was written, and the claim's new resourceVersion.

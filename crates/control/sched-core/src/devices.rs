@@ -6,12 +6,14 @@
 mod allocation;
 mod capacity;
 mod error;
+mod extended;
 mod requests;
 mod search;
 mod selectors;
 mod slices;
 pub(crate) mod view;
 
+pub use self::extended::{ClassRequest, EXTENDED_RESOURCE_CLAIM, ExtendedClaim, RequestMapping};
 pub(crate) use self::{
     error::ClaimError,
     search::{SearchError, Stop},
@@ -21,22 +23,29 @@ pub(crate) use self::{
 mod tests;
 
 use std::{
+    borrow::Cow,
+    cell::RefCell,
     collections::{HashMap, HashSet},
+    rc::Rc,
     sync::Arc,
 };
 
 use self::{
+    extended::ServedRequest,
     requests::{PendingClaim, Reader},
     search::{DevicesInUse, Effort, Search},
     selectors::SelectorCache,
     slices::{Pools, node_selector},
-    view::{Allocation, DeviceClassView, ResourceClaimView, ResourceSliceView},
+    view::{
+        Allocation, DeviceClassView, DeviceTaintRuleView, ResourceClaimView, ResourceSliceView,
+    },
 };
 use crate::{
     maps::set,
     node::Node,
     nodeaffinity::NodeSelector,
-    pod::{Pod, PodClaim},
+    pod::{ExtendedRequest, Pod, PodClaim},
+    sym::{Sym, SymMap},
     volumes::Progress,
 };
 
@@ -55,12 +64,14 @@ struct InFlight {
 /// The allocation of one claim of a Pod that was given a node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceBinding {
-    /// The claim's name.
+    /// The claim's name; empty for a claim that the scheduler has to create.
     pub claim: Box<str>,
-    /// The claim's uid.
+    /// The claim's uid. A placeholder stands for that of a claim that the scheduler has to create.
     pub uid: Box<str>,
     /// The allocation to write; `None` if the claim is allocated already.
     pub allocation: Option<Allocation>,
+    /// The contents of the claim for the Pod's extended resources; `None` for a claim that the Pod names.
+    pub extended: Option<ExtendedClaim>,
 }
 
 /// The effect of a change of a claim on waiting Pods.
@@ -77,6 +88,10 @@ pub struct ClaimChange {
 pub(crate) struct Devices {
     claims: HashMap<Key, ResourceClaimView>,
     classes: HashMap<Box<str>, DeviceClassView>,
+    /// The classes that serve extended resources.
+    by_resource: SymMap<Box<str>>,
+    /// The existing claims for extended resources, by the uid of the Pod.
+    of_extended: HashMap<Box<str>, Key>,
     pools: Pools,
     /// Allocations in flight, by claim uid.
     in_flight: HashMap<String, InFlight>,
@@ -95,8 +110,16 @@ impl Devices {
         name: &str,
         view: Option<&ResourceClaimView>,
     ) -> ClaimChange {
-        let key = (namespace.clone(), name.into());
-        let old = set(&mut self.claims, key, view.cloned());
+        let key: Key = (namespace.clone(), name.into());
+        let old = set(&mut self.claims, key.clone(), view.cloned());
+        if let Some(pod) = old.as_ref().and_then(extended::pod_of)
+            && self.of_extended.get(pod) == Some(&key)
+        {
+            self.of_extended.remove(pod);
+        }
+        if let Some(pod) = view.and_then(extended::pod_of) {
+            self.of_extended.insert(pod.into(), key);
+        }
         let uid = old.as_ref().or(view).map(|claim| claim.metadata.uid.clone());
         let is_visible = |flying: &InFlight| {
             let same = view.filter(|view| uid.as_ref() == Some(&view.metadata.uid));
@@ -114,6 +137,44 @@ impl Devices {
 
     pub(crate) fn set_class(&mut self, name: &str, view: Option<&DeviceClassView>) {
         set(&mut self.classes, name.into(), view.cloned());
+        self.by_resource = extended::classes_by_resource(&self.classes);
+    }
+
+    /// Reports whether devices of a class serve the extended resource.
+    pub(crate) fn serves(&self, resource: Sym) -> bool {
+        self.by_resource.contains_key(&resource)
+    }
+
+    /// Reports whether the Pod uses claims or extended resources that devices serve.
+    pub(crate) fn concerns(&self, pod: &Pod) -> bool {
+        !pod.device_claims.is_empty()
+            || pod.extended_requests.iter().any(|request| self.serves(request.symbol))
+    }
+
+    /// Returns the Pod's requests for extended resources that devices serve on the node, by their position in the Pod.
+    /// The node's device plugins serve the others.
+    fn served_on(&self, pod: &Pod, node: &Node) -> Vec<usize> {
+        let is_served = |request: &ExtendedRequest| {
+            node.allocatable.extended(request.symbol) == 0 && self.serves(request.symbol)
+        };
+        let requests = pod.extended_requests.iter().enumerate();
+        requests.filter(|(_, request)| is_served(request)).map(|(at, _)| at).collect()
+    }
+
+    /// Returns the claim for some of the Pod's requests for extended resources.
+    fn extended_claim(&self, pod: &Pod, served: &[usize]) -> ExtendedClaim {
+        let requests = served.iter().filter_map(|at| pod.extended_requests.get(*at));
+        let requests: Vec<_> = requests
+            .filter_map(|request| {
+                let class = self.by_resource.get(&request.symbol)?;
+                Some(ServedRequest { request, class })
+            })
+            .collect();
+        extended::claim_for(&requests)
+    }
+
+    pub(crate) fn set_taint_rule(&mut self, name: &str, view: Option<&DeviceTaintRuleView>) {
+        self.pools.set_rule(name, view);
     }
 
     pub(crate) fn set_slice(&mut self, name: &str, view: Option<&ResourceSliceView>) {
@@ -159,21 +220,28 @@ impl Devices {
     }
 
     /// Prepares the evaluation of nodes for the Pod, or returns the reason why it can run nowhere.
-    pub(crate) fn evaluator(&self, pod: &Pod) -> Result<ClaimEvaluator<'_>, ClaimError> {
+    pub(crate) fn evaluator<'a>(&'a self, pod: &'a Pod) -> Result<ClaimEvaluator<'a>, ClaimError> {
+        let own = self.of_extended.get(&*pod.id.uid).and_then(|key| self.claims.get(key));
+        let own =
+            own.filter(|claim| claim.status.allocation.is_some() && !claim.metadata.terminating());
         let mut evaluator = ClaimEvaluator {
             devices: self,
+            pod,
             allocated: Vec::new(),
             pending: Vec::new(),
+            extended: self.extended_state(pod, own)?,
+            pending_on: RefCell::default(),
             in_use: DevicesInUse::default(),
             effort: Effort::default(),
         };
-        let reader = Reader { classes: &self.classes, compiled: &self.compiled };
-        for claim in self.of_pod(pod)? {
+        let mut claims = self.of_pod(pod)?;
+        claims.extend(own.filter(|_| evaluator.extended == ExtendedState::Allocated));
+        for claim in claims {
             let Some(allocation) = &claim.status.allocation else {
                 if self.in_flight.contains_key(&claim.metadata.uid) {
                     return Err(ClaimError::InFlight { claim: claim.metadata.key() });
                 }
-                evaluator.pending.push(reader.read(claim)?);
+                evaluator.pending.push(Rc::new(self.reader().read(Cow::Borrowed(claim))?));
                 continue;
             };
             let nodes = match &allocation.node_selector {
@@ -184,7 +252,7 @@ impl Devices {
             };
             evaluator.allocated.push(AllocatedClaim { claim, nodes });
         }
-        if !evaluator.pending.is_empty() {
+        if !evaluator.pending.is_empty() || evaluator.extended == ExtendedState::Pending {
             self.claims
                 .values()
                 .filter_map(|claim| claim.status.allocation.as_ref())
@@ -194,25 +262,52 @@ impl Devices {
         Ok(evaluator)
     }
 
+    fn reader(&self) -> Reader<'_> {
+        Reader { classes: &self.classes, compiled: &self.compiled }
+    }
+
+    /// Returns the state of the claim for the Pod's extended resources. `own` is the claim of an earlier attempt.
+    fn extended_state(
+        &self,
+        pod: &Pod,
+        own: Option<&ResourceClaimView>,
+    ) -> Result<ExtendedState, ClaimError> {
+        if !pod.extended_requests.iter().any(|request| self.serves(request.symbol)) {
+            return Ok(ExtendedState::Unneeded);
+        }
+        if own.is_some() {
+            return Ok(ExtendedState::Allocated);
+        }
+        let claim = extended::placeholder_uid(pod);
+        if self.in_flight.contains_key(&claim) {
+            return Err(ClaimError::InFlight { claim });
+        }
+        Ok(ExtendedState::Pending)
+    }
+
     /// Returns the allocations to write for the Pod on a node that passed the filters.
     pub(crate) fn choose(&self, pod: &Pod, node: &Node) -> Option<Vec<DeviceBinding>> {
         let mut out = Vec::new();
-        if pod.device_claims.is_empty() {
+        if !self.concerns(pod) {
             return Some(out);
         }
         let evaluator = self.evaluator(pod).ok()?;
         let allocations = evaluator.allocate(node).ok()?;
         let mut binding = |claim: &ResourceClaimView, allocation| {
-            let (claim, uid) = (&*claim.metadata.name, &*claim.metadata.uid);
-            let (claim, uid) = (claim.into(), uid.into());
-            out.push(DeviceBinding { claim, uid, allocation });
+            let meta = &claim.metadata;
+            let is_extended = *meta.uid == *extended::placeholder_uid(pod)
+                || extended::pod_of(claim).is_some_and(|uid| *uid == *pod.id.uid);
+            out.push(DeviceBinding {
+                claim: meta.name.as_str().into(),
+                uid: meta.uid.as_str().into(),
+                allocation,
+                extended: is_extended.then(|| self.extended_claim(pod, &self.served_on(pod, node))),
+            });
         };
         evaluator.allocated.iter().for_each(|allocated| binding(allocated.claim, None));
-        evaluator
-            .pending
-            .iter()
-            .zip(allocations)
-            .for_each(|(pending, allocation)| binding(pending.claim, Some(allocation)));
+        let pending = evaluator.pending_on(node).ok()?;
+        let pending = pending.iter().zip(allocations);
+        pending.for_each(|(pending, allocation)| binding(&pending.claim, Some(allocation)));
         Some(out)
     }
 
@@ -223,6 +318,13 @@ impl Devices {
                 let flying = InFlight { pod: pod.id.uid.clone(), allocation, written: None };
                 self.in_flight.insert(binding.uid.to_string(), flying);
             }
+        }
+    }
+
+    /// Notes that the scheduler created a claim, which gives the claim's reservation its uid.
+    pub(crate) fn record_creation(&mut self, placeholder: &str, uid: &str) {
+        if let Some(flying) = self.in_flight.remove(placeholder) {
+            self.in_flight.insert(uid.to_owned(), flying);
         }
     }
 
@@ -304,11 +406,30 @@ struct AllocatedClaim<'a> {
     nodes: Option<NodeSelector>,
 }
 
+/// The state of the claim for a Pod's extended resources.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ExtendedState {
+    /// The Pod needs none.
+    Unneeded,
+    /// An earlier attempt has allocated the claim.
+    Allocated,
+    /// The claim is still to be created. Its requests depend on the node.
+    Pending,
+}
+
+/// The claims to allocate on a node.
+type PendingClaims<'a> = Rc<[Rc<PendingClaim<'a>>]>;
+
 /// A Pod's claims, prepared for the evaluation of nodes.
 pub(crate) struct ClaimEvaluator<'a> {
     devices: &'a Devices,
+    pod: &'a Pod,
     allocated: Vec<AllocatedClaim<'a>>,
-    pending: Vec<PendingClaim<'a>>,
+    pending: Vec<Rc<PendingClaim<'a>>>,
+    extended: ExtendedState,
+    /// The claims to allocate, by the requests for extended resources that devices serve on a node. `None` if they are
+    /// too large.
+    pending_on: RefCell<HashMap<Vec<usize>, Option<PendingClaims<'a>>>>,
     in_use: DevicesInUse<'a>,
     effort: Effort,
 }
@@ -316,7 +437,28 @@ pub(crate) struct ClaimEvaluator<'a> {
 impl<'a> ClaimEvaluator<'a> {
     /// Reports whether the claims restrict no node.
     pub(crate) fn is_idle(&self) -> bool {
-        self.pending.is_empty() && self.allocated.is_empty()
+        self.pending.is_empty()
+            && self.allocated.is_empty()
+            && self.extended == ExtendedState::Unneeded
+    }
+
+    /// Returns the claims to allocate on the node.
+    fn pending_on(&self, node: &Node) -> Result<PendingClaims<'a>, Stop> {
+        let served = match self.extended {
+            ExtendedState::Pending => self.devices.served_on(self.pod, node),
+            ExtendedState::Unneeded | ExtendedState::Allocated => Vec::new(),
+        };
+        let mut cache = self.pending_on.borrow_mut();
+        let claims = cache.entry(served).or_insert_with_key(|served| {
+            let mut claims = self.pending.clone();
+            if !served.is_empty() {
+                let claim = self.devices.extended_claim(self.pod, served);
+                let view = extended::view(self.pod, &claim);
+                claims.push(Rc::new(self.devices.reader().read(Cow::Owned(view)).ok()?));
+            }
+            Some(claims.into())
+        });
+        claims.clone().ok_or(Stop::Unmet)
     }
 
     /// Returns the claims whose allocated devices cannot be used on the node.
@@ -330,17 +472,18 @@ impl<'a> ClaimEvaluator<'a> {
 
     /// Returns the allocations that the pending claims would get on the node.
     pub(crate) fn allocate(&self, node: &Node) -> Result<Vec<Allocation>, Stop> {
-        if self.pending.is_empty() {
+        let pending = self.pending_on(node)?;
+        if pending.is_empty() {
             return Ok(Vec::new());
         }
         let pools = self.devices.pools.of(node);
-        Search::new(node, pools, &self.pending, &self.in_use, &self.effort).run()
+        Search::new(node, pools, &pending, &self.in_use, &self.effort).run()
     }
 
     /// Scores the node by how early in the lists the allocated alternatives are.
     pub(crate) fn preference(&self, node: &Node) -> i64 {
         let allocations = self.allocate(node).unwrap_or_default();
-        let new = self.pending.iter().map(|pending| pending.claim).zip(&allocations);
+        let new = self.pending.iter().map(|pending| &*pending.claim).zip(&allocations);
         let had = self.allocated.iter();
         let had = had.filter_map(|allocated| {
             Some((allocated.claim, allocated.claim.status.allocation.as_ref()?))

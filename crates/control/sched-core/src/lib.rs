@@ -47,11 +47,12 @@ pub use self::{
     cluster::Cluster,
     core::{Config, Core, Decision, Failure},
     devices::{
-        ClaimChange, DeviceBinding,
+        ClaimChange, ClassRequest, DeviceBinding, EXTENDED_RESOURCE_CLAIM, ExtendedClaim,
+        RequestMapping,
         view::{
             AllocatedDevice, AllocatedDevices, Allocation, CLAIM_FINALIZER, DeviceClassView,
-            DeviceTaintView, DeviceTolerationView, DeviceView, ResourceClaimView, ResourcePoolView,
-            ResourceSliceSpecView, ResourceSliceView,
+            DeviceTaintRuleView, DeviceTaintView, DeviceTolerationView, DeviceView,
+            ResourceClaimView, ResourcePoolView, ResourceSliceSpecView, ResourceSliceView,
         },
     },
     event::{Event, NodeChange},

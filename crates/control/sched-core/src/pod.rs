@@ -57,6 +57,33 @@ pub(crate) enum PodClaim {
     NotNeeded,
 }
 
+/// The time at which a container runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ContainerRole {
+    /// An init container, which ends before the next one starts.
+    Init,
+    /// An init container that runs beside all later ones.
+    Sidecar,
+    /// A container that runs after the init containers.
+    Main,
+}
+
+/// An amount of an extended resource that a container requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ExtendedRequest {
+    /// The name of the container.
+    pub(crate) container: Box<str>,
+    /// The position of the container, init containers first.
+    pub(crate) container_index: usize,
+    pub(crate) role: ContainerRole,
+    /// The position among the container's extended resources, by name.
+    pub(crate) index: usize,
+    /// The extended resource.
+    pub(crate) resource: Box<str>,
+    pub(crate) symbol: Sym,
+    pub(crate) amount: i64,
+}
+
 /// A Pod with the fields that scheduling needs. Informers decode it from the API's JSON and cache nothing else.
 #[derive(Debug)]
 pub struct Pod {
@@ -108,6 +135,7 @@ pub struct Pod {
     pub(crate) images: Vec<Sym>,
     pub(crate) claims: Vec<Box<str>>,
     pub(crate) device_claims: Vec<PodClaim>,
+    pub(crate) extended_requests: Vec<ExtendedRequest>,
     pub(crate) controller: Option<(Sym, Sym)>,
 }
 
@@ -174,6 +202,7 @@ impl Pod {
             images: spec.init_containers.iter().chain(&spec.containers).map(image).collect(),
             claims: claims(&meta.name, spec),
             device_claims: device_claims(view),
+            extended_requests: extended_requests(spec),
             controller: meta
                 .owner_references
                 .iter()
@@ -220,6 +249,32 @@ fn host_ports(spec: &PodSpecView) -> Vec<HostPort> {
             Some(HostPort { port: number, protocol, address })
         })
         .collect()
+}
+
+/// Returns the requests of containers for extended resources, whose names have a domain.
+fn extended_requests(spec: &PodSpecView) -> Vec<ExtendedRequest> {
+    let role = |container: &ContainerView| match container.restart_policy.as_deref() {
+        Some("Always") => ContainerRole::Sidecar,
+        _ => ContainerRole::Init,
+    };
+    let init = spec.init_containers.iter().map(|container| (role(container), container));
+    let main = spec.containers.iter().map(|container| (ContainerRole::Main, container));
+    let mut out = Vec::new();
+    for (container_index, (role, container)) in init.chain(main).enumerate() {
+        let requests = container.resources.iter().flat_map(|resources| &resources.requests);
+        let extended = requests.filter(|(name, _)| name.contains('/'));
+        out.extend(extended.enumerate().map(|(index, (resource, amount))| ExtendedRequest {
+            container: container.name.clone(),
+            container_index,
+            role,
+            index,
+            resource: resource.clone(),
+            symbol: Sym::of(resource),
+            amount: amount.value(),
+        }));
+    }
+    out.retain(|request| request.amount > 0);
+    out
 }
 
 fn extended_names(spec: &PodSpecView, requests: &Resources) -> Vec<Box<str>> {

@@ -3,7 +3,8 @@
 use std::{path::PathBuf, time::Duration};
 
 use api_config::{
-    GoFlag as _, KubeSchedulerConfiguration, LeaderElectionFlags, Strictness, decode, gvk,
+    FeatureGates, GoFlag as _, KubeSchedulerConfiguration, LeaderElectionFlags, Strictness, decode,
+    gvk,
     known::{Field, take_ignored},
     scheduler::SCHEDULER_VERSION,
 };
@@ -37,6 +38,8 @@ pub struct Config {
     pub seed: u64,
     /// The kubeconfig in the file, unless a flag or the embedding process names another one.
     pub kubeconfig: Option<PathBuf>,
+    /// The feature gates.
+    pub features: FeatureGates,
     /// The registry of the scheduler's metrics. Each running scheduler needs its own.
     pub metrics: Metrics,
     /// The page of Pods' resources, which the scheduler fills.
@@ -54,6 +57,7 @@ impl Default for Config {
             parallel_writes: 64,
             seed: 1,
             kubeconfig: None,
+            features: FeatureGates::default(),
             metrics: Metrics::default(),
             resources: ResourcePage::default(),
         }

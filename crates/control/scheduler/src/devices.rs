@@ -1,11 +1,14 @@
 //! Allocates the devices of a Pod's ResourceClaims before the Pod is bound (PreBind of `DynamicResources`), and
-//! deallocates them after a failure.
+//! deallocates them after a failure. Creates the claim for extended resources that devices serve.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use api_meta::Tree as _;
-use client::{Error, Resource};
-use sched_core::{Allocation, CLAIM_FINALIZER, DeviceBinding, Pod, Progress};
+use client::{DeleteOptions, Error, PatchKind, PatchTarget, Preconditions, Resource};
+use sched_core::{
+    Allocation, CLAIM_FINALIZER, ClassRequest, DeviceBinding, EXTENDED_RESOURCE_CLAIM,
+    ExtendedClaim, Pod, Progress,
+};
 use serde_json::{Value, json};
 
 use crate::work::Worker;
@@ -25,6 +28,8 @@ pub(crate) enum DevicesError {
     Changed { claim: String, change: &'static str },
     #[error("encode the allocation of claim {claim}: {source}")]
     Encode { claim: String, source: serde_json::Error },
+    #[error("{action} for extended resources: {source}")]
+    Extended { action: &'static str, source: Error },
     #[error("{reason}")]
     Refused { reason: String },
     #[error("the scheduler is stopping")]
@@ -43,6 +48,27 @@ fn is_reserved(claim: &Value, pod: &Pod) -> bool {
     claim.items("status.reservedFor").iter().any(|user| user["uid"] == *pod.id.uid)
 }
 
+/// Builds the claim for the extended resources of a Pod.
+fn extended_claim(pod: &Pod, requests: &[ClassRequest]) -> Value {
+    let request = |request: &ClassRequest| {
+        json!({"name": request.name, "exactly": {"deviceClassName": request.class,
+            "allocationMode": "ExactCount", "count": request.count}})
+    };
+    let id = &pod.id;
+    let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": id.name, "uid": id.uid,
+        "controller": true, "blockOwnerDeletion": true});
+    json!({
+        "metadata": {
+            "generateName": format!("{}-extended-resources-", id.name),
+            "namespace": id.namespace,
+            "annotations": {EXTENDED_RESOURCE_CLAIM: "true"},
+            "finalizers": [CLAIM_FINALIZER],
+            "ownerReferences": [owner],
+        },
+        "spec": {"devices": {"requests": requests.iter().map(request).collect::<Vec<_>>()}},
+    })
+}
+
 /// Returns the allocation to write. Each share of a device gets a new id.
 fn allocated(allocation: &Allocation) -> Result<Value, serde_json::Error> {
     let mut allocation = allocation.clone();
@@ -56,12 +82,25 @@ impl Worker {
     pub(crate) async fn bind_devices(
         &self,
         pod: &Pod,
-        devices: &[DeviceBinding],
+        devices: &mut [DeviceBinding],
     ) -> Result<(), DevicesError> {
         let mut waits = false;
-        for binding in devices {
+        for binding in &mut *devices {
+            if let Some(extended) = &binding.extended
+                && binding.claim.is_empty()
+            {
+                let claim = self.create_extended(pod, extended).await?;
+                let uid = claim.text("metadata.uid");
+                self.shared.update(|core, _| core.device_claim_created(&binding.uid, uid));
+                binding.claim = claim.text("metadata.name").into();
+                binding.uid = uid.into();
+            }
             waits |= has_conditions(&self.bind_claim(pod, binding).await?);
+            if let Some(extended) = &binding.extended {
+                self.publish_extended(pod, &binding.claim, extended).await?;
+            }
         }
+        let devices = &*devices;
         if !waits {
             return Ok(());
         }
@@ -90,6 +129,55 @@ impl Worker {
             self.deallocate(pod, &binding.claim, &binding.uid).await;
         }
         Err(DevicesError::Late(BINDING_TIMEOUT))
+    }
+
+    /// Creates the claim for extended resources of the Pod. The garbage collector deletes it with the Pod.
+    async fn create_extended(
+        &self,
+        pod: &Pod,
+        extended: &ExtendedClaim,
+    ) -> Result<Value, DevicesError> {
+        let id = &pod.id;
+        let claim = extended_claim(pod, &extended.requests);
+        let created = self.client.create(&CLAIMS, &id.namespace, &claim).await;
+        created.map_err(|source| DevicesError::Extended { action: "create claim", source })
+    }
+
+    /// Writes into the Pod's status which request of the claim serves each container.
+    async fn publish_extended(
+        &self,
+        pod: &Pod,
+        claim: &str,
+        extended: &ExtendedClaim,
+    ) -> Result<(), DevicesError> {
+        let id = &pod.id;
+        let at = PatchTarget { namespace: &id.namespace, name: &id.name, subresource: "status" };
+        let status = json!({"resourceClaimName": claim, "requestMappings": extended.mappings});
+        let patch = json!({"metadata": {"uid": id.uid},
+            "status": {"extendedResourceClaimStatus": status}});
+        let pods = &Resource::PODS;
+        let patched = self.client.patch::<Value>(pods, at, PatchKind::Strategic, &patch).await;
+        let action = "write the Pod's status";
+        patched.map(drop).map_err(|source| DevicesError::Extended { action, source })
+    }
+
+    /// Deletes the claim that was created for extended resources, because the Pod is not bound.
+    async fn delete_extended(&self, pod: &Pod, binding: &DeviceBinding) {
+        if binding.claim.is_empty() {
+            return;
+        }
+        self.deallocate(pod, &binding.claim, &binding.uid).await;
+        let uid = Some(binding.uid.to_string());
+        let preconditions = Some(Preconditions { uid, resource_version: None });
+        let options = DeleteOptions { preconditions, ..DeleteOptions::default() };
+        let namespace = &pod.id.namespace;
+        match self.client.delete(&CLAIMS, namespace, &binding.claim, &options).await {
+            Err(error) if !error.is_not_found() && !error.is_conflict() => {
+                let claim = &*binding.claim;
+                tracing::warn!(pod = %pod.id, claim, %error, "could not delete the claim");
+            }
+            _ => {}
+        }
     }
 
     async fn bind_claim(&self, pod: &Pod, binding: &DeviceBinding) -> Result<Value, DevicesError> {
@@ -159,7 +247,12 @@ impl Worker {
 
     /// Removes the Pod from the users of its claims. The claims stay allocated for its next attempt.
     pub(crate) async fn release(&self, pod: &Pod, devices: &[DeviceBinding]) {
-        let names: BTreeSet<_> = devices.iter().map(|binding| &binding.claim).collect();
+        let (extended, named): (Vec<_>, Vec<_>) =
+            devices.iter().partition(|binding| binding.extended.is_some());
+        for binding in extended {
+            self.delete_extended(pod, binding).await;
+        }
+        let names: BTreeSet<_> = named.iter().map(|binding| &binding.claim).collect();
         for name in names {
             let change = |claim: &mut Value| {
                 let users = claim.items("status.reservedFor").iter();

@@ -2,6 +2,7 @@
 
 use std::{pin::Pin, sync::Arc};
 
+use api_config::FeatureGates;
 use api_meta::PartialObject;
 use client::{Change, Client, Informer, ListOptions, Resource};
 use sched_core::{Core, Labels, Node, Pod, SpreaderView};
@@ -55,12 +56,20 @@ impl StateSource for Feed {
 }
 
 impl Feed {
-    pub(crate) fn start(client: &Client, shared: &Arc<Shared>, tasks: &rt::Tasks) -> Arc<Self> {
+    pub(crate) fn start(
+        client: &Client,
+        shared: &Arc<Shared>,
+        features: &FeatureGates,
+        tasks: &rt::Tasks,
+    ) -> Arc<Self> {
         let starter = Starter { client, shared, tasks };
         let mut sources = starter.cluster_sources();
         sources.extend(starter.spreader_sources());
         sources.extend(starter.volume_sources());
         sources.extend(starter.device_sources());
+        if features.is_enabled("DRADeviceTaintRules") {
+            sources.push(starter.taint_rules());
+        }
         sources.extend(starter.pod_sources());
         let feed = Arc::new(Self(sources));
         let source = Arc::downgrade(&feed);
@@ -176,6 +185,12 @@ impl Starter<'_> {
                 core.set_slice(change.key, change.new.map(|v| &**v), now);
             }),
         ]
+    }
+
+    fn taint_rules(&self) -> Box<dyn Source> {
+        self.source(Resource::DEVICE_TAINT_RULES, |core, change, now| {
+            core.set_taint_rule(change.key, change.new.map(|v| &**v), now);
+        })
     }
 
     /// Starts the informers of Pods and of the budgets that limit their evictions.

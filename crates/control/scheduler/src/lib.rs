@@ -57,7 +57,7 @@ async fn run_deciding(
     let client = client.measured(&measured);
     let name = config.profiles.first().map_or("default-scheduler", |p| &p.core.scheduler_name);
     let events = EventRecorder::start(client.clone(), name, &host, tasks);
-    let feed = feed::Feed::start(&client, &shared, tasks);
+    let feed = feed::Feed::start(&client, &shared, &config.features, tasks);
     if tasks.shutdown().unless_stopping(feed.synced()).await.is_none() {
         return Ok(());
     }

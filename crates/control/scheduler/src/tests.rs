@@ -8,6 +8,7 @@ use testkit::{FakeApi, PanicInjector};
 
 use super::*;
 
+mod extended;
 mod metrics;
 
 const NODES: usize = 20;

@@ -90,7 +90,7 @@ impl Worker {
     }
 
     async fn carry_out(&self, decision: Decision) -> AttemptResult {
-        let (pod, node, claims, devices, tries) = match decision {
+        let (pod, node, claims, mut devices, tries) = match decision {
             Decision::Unschedulable(failure) => {
                 let failed = failure.is_error;
                 self.report_failure(failure).await;
@@ -101,13 +101,18 @@ impl Worker {
                 (pod, node, claims, devices, tries)
             }
         };
+        // Binding volumes and devices may take long. The status names the node meanwhile.
+        let waits = !claims.is_empty() || !devices.is_empty();
+        if waits && pod.nominated_node.as_ref() != Some(&node) {
+            self.patch_status(&pod, json!({"nominatedNodeName": node})).await;
+        }
         let started = Instant::now();
         let bound = self.bind_claims(&pod, &node, &claims).await;
         if let Err(error) = bound {
             self.metrics.observe("PreBind", started, false, &pod.scheduler_name);
             return self.report_prebind_failure(&pod, "VolumeBinding", &error);
         }
-        let bound = self.bind_devices(&pod, &devices).await;
+        let bound = self.bind_devices(&pod, &mut devices).await;
         self.metrics.observe("PreBind", started, bound.is_ok(), &pod.scheduler_name);
         if let Err(error) = bound {
             self.release(&pod, &devices).await;

@@ -46,8 +46,23 @@ pub enum Error {
     IscsiSecret(String),
     #[error("the disk has not appeared at {} within 10 s of the login; check its LUN", .0.display())]
     IscsiDevice(PathBuf),
+    #[error(transparent)]
+    TrustBundle(#[from] TrustBundleError),
     #[error("volumes of this type are not supported by this kubelet")]
     Unsupported,
+}
+
+/// The error of the trust anchors in a projected volume.
+#[derive(Debug, thiserror::Error)]
+pub enum TrustBundleError {
+    #[error("combination of signerName and labelSelector matched zero ClusterTrustBundles")]
+    NoMatch,
+    #[error("decode the labelSelector of a ClusterTrustBundle source: {0}")]
+    Decode(serde_json::Error),
+    #[error("read the labelSelector of a ClusterTrustBundle source: {0}")]
+    Selector(api_meta::SelectorError),
+    #[error("read the PEM text of a ClusterTrustBundle: {0}")]
+    Pem(pki::Error),
 }
 
 impl From<VolumeProgramError> for Error {

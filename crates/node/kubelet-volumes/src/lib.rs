@@ -33,6 +33,7 @@ mod sub_path;
 #[cfg(test)]
 mod tests;
 mod token;
+mod trust_bundle;
 mod volumes;
 
 pub use crate::csi::{

@@ -8,7 +8,7 @@ use crate::{
     error::Error,
     ownership,
     plugin::{MountWork, Plugin, Prepared, Request},
-    secret,
+    secret, trust_bundle,
 };
 
 pub(crate) struct Projected;
@@ -57,6 +57,8 @@ async fn project(
         let has_reader = owner.is_some() || ownership::group(request.pod).is_some();
         let mode = if has_reader { 0o600 } else { mode.unsigned_abs() };
         Ok(Files::from([(token.path.clone(), File { content: content.into_bytes(), mode, owner })]))
+    } else if let Some(bundle) = &projection.cluster_trust_bundle {
+        trust_bundle::files(request, bundle, mode).await
     } else {
         Err(Error::Unsupported)
     }

@@ -107,7 +107,7 @@ pub struct Args {
     /// Flags of authenticating proxies and aggregated API servers
     #[command(flatten)]
     pub front_proxy: RequestHeader,
-    /// Built-in APIs to enable or disable: GROUP/VERSION[/RESOURCE]=true|false, api/all, api/ga
+    /// Built-in APIs to enable or disable: GROUP/VERSION[/RESOURCE]=true|false, api/all, api/ga, api/beta, api/alpha
     #[arg(long, value_delimiter = ',')]
     pub runtime_config: Vec<String>,
     /// Flags of service account tokens

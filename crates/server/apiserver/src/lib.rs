@@ -202,7 +202,7 @@ pub async fn start_with(
     let (custom, changes) = custom_kinds::observer();
     let (addressed, addresses) = service_repair::observer();
     let (levelled, levels) = flow_schemas::observer();
-    let definitions = builtin::configured(&config.runtime_config);
+    let definitions = builtin::configured(&config.runtime_config, &config.features);
     let aggregation = Arc::new(Aggregation::new(backends.clone(), &definitions, &metrics));
     observers.push(following(aggregation.clone()));
     // Registered after aggregation, which must process a change first.

@@ -164,7 +164,7 @@ pub(crate) async fn kube_controller_manager(
     let args = &command.args;
     let mut config = args.config()?;
     let component = "kube-controller-manager";
-    let features = args.features.gates()?;
+    let features = config.features.clone();
     config.metrics = diagnostics::component_metrics(&features);
     log_features(&features);
     args.ignored.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
@@ -242,6 +242,7 @@ pub(crate) async fn kube_scheduler(command: &Scheduler, tasks: rt::Tasks) -> Res
     let mut config = args.config()?;
     let component = "kube-scheduler";
     let features = command.features.gates()?;
+    config.features = features.clone();
     config.metrics = diagnostics::component_metrics(&features);
     log_features(&features);
     command.ignored.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));

@@ -8,6 +8,7 @@ use pki::SigningRequest;
 use serde_json::{Value, json};
 
 use crate::{
+    fields::validate_signer_name,
     meta::NameRule,
     strategy::{Strategy, Subresource},
 };
@@ -120,10 +121,8 @@ fn check(csr: &Value, errors: &mut ErrorList) {
     } else if signer == "kubernetes.io/legacy-unknown" {
         let detail = "the legacy signerName is not allowed via this API version";
         errors.push(FieldError::invalid(&path.child("signerName"), signer, detail));
-    } else if signer.matches('/').count() != 1 {
-        let detail =
-            "must be a fully qualified domain and path of the form 'example.com/signer-name'";
-        errors.push(FieldError::invalid(&path.child("signerName"), signer, detail));
+    } else {
+        validate_signer_name(signer, &path.child("signerName"), errors);
     }
     if let Some(seconds) = spec.opt_int("expirationSeconds")
         && seconds < 600

@@ -9,9 +9,12 @@ use crate::{
     expressions::devices::check_selectors,
     fields::{
         FieldRule,
-        Rule::{IsText, IsWithin, Named, OneOf, Required, TextIfAny, Unique, UniqueBy, Within},
+        Rule::{
+            IsOneOf, IsText, IsWithin, Named, OneOf, Required, TextIfAny, Unique, UniqueBy, Within,
+        },
     },
     meta::check_immutable,
+    pod::is_extended,
     strategy::Strategy,
 };
 
@@ -21,6 +24,15 @@ pub(crate) static DEVICE_CLASS: Strategy = Strategy {
     generation: true,
     check: |class, errors| {
         check_selectors(class.at("spec"), &Path::new("spec"), errors);
+        if let Some(name) = class.opt_text("spec.extendedResourceName") {
+            let is_valid = is_extended(name)
+                && validation::qualified_name(&format!("requests.{name}")).is_empty();
+            if !is_valid {
+                let path = Path::new("spec").child("extendedResourceName");
+                let detail = "must be a valid extended resource name";
+                errors.push(FieldError::invalid(&path, name, detail));
+            }
+        }
         for (i, config) in class.items("spec.config").iter().enumerate() {
             let parameters = config.at("opaque.parameters");
             let path = Path::new("spec").child("config").index(i);
@@ -142,6 +154,48 @@ fn count_devices(object: &mut Value, devices: &str) {
     }
 }
 
+/// The effects of taints of a rule. A rule with `None` only shows which Pods another effect would concern.
+const RULE_EFFECTS: &[&str] = &["NoExecute", "NoSchedule", "None"];
+
+pub(crate) static TAINT_RULE: Strategy = Strategy {
+    status: Some(|| json!({})),
+    generation: true,
+    own_create: |rule, now| {
+        if let Some(taint) = rule.at_mut(&["spec", "taint"]) {
+            taint.set_default("timeAdded", now);
+        }
+    },
+    own_update: |new, old, now| {
+        let changed = new.at("spec.taint") != old.at("spec.taint");
+        let same_time = new.at("spec.taint.timeAdded") == old.at("spec.taint.timeAdded");
+        if let Some(taint) = new.at_mut(&["spec", "taint"]) {
+            if changed && same_time {
+                taint.remove("timeAdded");
+            }
+            taint.set_default("timeAdded", now);
+        }
+    },
+    check: |rule, errors| {
+        let (taint, path) = (rule.at("spec.taint"), Path::new("spec").child("taint"));
+        crate::fields::check(taint, TAINT, &path, errors);
+        if !taint.is_object() {
+            errors.push(FieldError::required(&path, ""));
+        }
+    },
+    fields: &[
+        ("spec.deviceSelector.driver", TextIfAny(validation::dns1123_subdomain)),
+        ("spec.deviceSelector.device", TextIfAny(validation::dns1123_label)),
+        ("spec.deviceSelector.pool", TextIfAny(pool_name)),
+    ],
+    ..Strategy::PLAIN
+};
+
+const TAINT: &[FieldRule] = &[
+    ("key", Named(validation::qualified_name)),
+    ("value", TextIfAny(validation::label_value)),
+    ("effect", IsOneOf(RULE_EFFECTS)),
+];
+
 /// Sets the time of taints without one to the time of the write.
 fn date_taints(slice: &mut Value, now: &str) {
     for device in slice.items_mut("spec.devices") {
@@ -229,6 +283,40 @@ fn check_slice(slice: &Value, errors: &mut ErrorList) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rejects_native_resources_of_classes() {
+        let errors = |name: &str| {
+            let class = json!({"metadata": {"name": "x"}, "spec": {"extendedResourceName": name}});
+            DEVICE_CLASS.create_errors(&class, false).len()
+        };
+        assert_eq!(errors("example.com/gpu"), 0);
+        for name in ["cpu", "kubernetes.io/gpu", "requests.a.b/gpu", "example.com/", "a/b/c"] {
+            assert_eq!(errors(name), 1, "{name}");
+        }
+        assert_eq!(errors(&format!("example.com/{}", "x".repeat(64))), 1);
+    }
+
+    #[test]
+    fn dates_taints_of_rules_and_rejects_unknown_effects() {
+        let rule = |taint: Value| json!({"metadata": {"name": "x"}, "spec": {"taint": taint}});
+        let old = rule(json!({"key": "a.b/c", "effect": "NoExecute", "timeAdded": "then"}));
+        let mut same = old.clone();
+        (TAINT_RULE.own_update)(&mut same, &old, "now");
+        assert_eq!(same, old);
+        let mut other = old.clone();
+        other["spec"]["taint"]["effect"] = json!("NoSchedule");
+        (TAINT_RULE.own_update)(&mut other, &old, "now");
+        assert_eq!(other["spec"]["taint"]["timeAdded"], "now");
+        let mut fresh = rule(json!({"key": "a", "effect": "None"}));
+        (TAINT_RULE.own_create)(&mut fresh, "now");
+        assert_eq!(fresh["spec"]["taint"]["timeAdded"], "now");
+        let errors = |rule: &Value| TAINT_RULE.create_errors(rule, false);
+        assert!(errors(&fresh).is_empty() && errors(&old).is_empty());
+        let wrong = errors(&rule(json!({"key": "", "effect": "PreferNoSchedule"})));
+        assert_eq!(wrong.len(), 2, "{wrong:?}");
+        assert_eq!(errors(&json!({"metadata": {"name": "x"}})).len(), 1);
+    }
 
     #[test]
     fn rejects_claims_and_classes_with_unsound_selectors() {

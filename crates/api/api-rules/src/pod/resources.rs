@@ -53,11 +53,17 @@ fn check_huge_pages(resources: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
+/// Reports whether a resource is an extended one: its domain is not Kubernetes', or it names a DeviceClass.
+pub(crate) fn is_extended(name: &str) -> bool {
+    name.split_once('/').is_some_and(|(domain, _)| {
+        !domain.contains("kubernetes.io") && !domain.starts_with("requests.")
+            || domain == "deviceclass.resource.kubernetes.io"
+    })
+}
+
 /// Reports whether a resource's request may be lower than its limit. Huge pages and extended resources may not.
 fn can_overcommit(name: &str) -> bool {
-    let (prefix, _) = name.split_once('/').unwrap_or(("", name));
-    let native = prefix.is_empty() || prefix.contains("kubernetes.io");
-    native && !name.starts_with("hugepages-")
+    !is_extended(name) && !name.starts_with("hugepages-")
 }
 
 pub(crate) fn validate_container_resource_name(name: &str, path: &Path, errors: &mut ErrorList) {

@@ -10,7 +10,9 @@ use super::{
     paths::{validate_local_path, validate_no_dot_dot},
     references::{validate_field_ref, validate_resource_field},
 };
-use crate::fields::{validate_optional_one_of, validate_present};
+use crate::fields::{
+    validate_label_selector, validate_optional_one_of, validate_present, validate_signer_name,
+};
 
 /// The required fields of volume sources.
 const REQUIRED: [(&str, &[&str]); 19] = [
@@ -247,6 +249,7 @@ fn validate_projected(source: &Value, path: &Path, errors: &mut ErrorList) {
             }
             "downwardAPI" => validate_downward(source, &path, errors),
             "serviceAccountToken" => validate_token(source, &path, errors),
+            "clusterTrustBundle" => validate_trust_bundle(source, &path, errors),
             _ => {}
         }
     }
@@ -258,6 +261,37 @@ fn source_paths(entry: &Value) -> impl Iterator<Item = &str> {
     let listed = items.into_iter().flat_map(|list| entry.items(list)).map(|i| i.text("path"));
     let alone = ["serviceAccountToken.path", "clusterTrustBundle.path"];
     listed.chain(alone.into_iter().map(|path| entry.text(path)))
+}
+
+fn validate_trust_bundle(source: &Value, path: &Path, errors: &mut ErrorList) {
+    let (name, signer) = (source.opt_text("name"), source.opt_text("signerName"));
+    let selector = (source.at("labelSelector"), path.child("labelSelector"));
+    match (name, signer) {
+        (Some(_), Some(_)) => {
+            let detail = "only one of name and signerName may be used";
+            errors.push(FieldError::invalid(path, source.clone(), detail));
+        }
+        (Some(name), None) => {
+            if name.is_empty() {
+                errors
+                    .push(FieldError::required(&path.child("name"), "must be a valid object name"));
+            }
+            if !selector.0.is_null() {
+                let detail = "labelSelector must be unset if name is specified";
+                errors.push(FieldError::invalid(&selector.1, selector.0.clone(), detail));
+            }
+        }
+        (None, Some(signer)) => {
+            validate_signer_name(signer, &path.child("signerName"), errors);
+            validate_label_selector(selector.0, &selector.1, errors);
+        }
+        (None, None) => {
+            let detail = "either name or signerName must be specified";
+            errors.push(FieldError::required(path, detail));
+        }
+    }
+    validate_present(source, "path", path, errors);
+    validate_local_path(source.text("path"), &path.child("path"), errors);
 }
 
 fn validate_token(source: &Value, path: &Path, errors: &mut ErrorList) {

@@ -1,4 +1,4 @@
-//! Tables of role bindings and certificate requests.
+//! Tables of role bindings, certificate requests and trust bundles.
 
 use std::time::Duration;
 
@@ -8,6 +8,11 @@ use serde_json::{Value, json};
 use super::{
     column::{AGE, NAME, Table, age, name, text},
     format,
+};
+
+pub(super) static TRUST_BUNDLES: Table = Table {
+    columns: &[NAME, text("SignerName")],
+    cells: |bundle, _| vec![name(bundle), json!(bundle.text("spec.signerName"))],
 };
 
 pub(super) static BINDINGS: Table = Table {

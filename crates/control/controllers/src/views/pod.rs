@@ -99,6 +99,14 @@ pub(crate) struct PodStatus {
     pub(crate) start_time: Option<Timestamp>,
     #[serde(deserialize_with = "null_default")]
     pub(crate) resource_claim_statuses: Vec<PodClaimStatus>,
+    pub(crate) extended_resource_claim_status: Option<ExtendedClaimStatus>,
+}
+
+/// The claim that the scheduler created for the Pod's extended resources.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ExtendedClaimStatus {
+    pub(crate) resource_claim_name: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -160,7 +168,16 @@ impl Pod {
     /// Returns the keys of the Pod's existing claims.
     pub(crate) fn device_claim_keys(&self) -> Vec<String> {
         let claims = self.spec.resource_claims.iter().filter_map(|claim| self.device_claim(claim));
-        claims.map(|(name, _)| format!("{}/{name}", self.metadata.namespace)).collect()
+        let extended = self.status.extended_resource_claim_status.iter();
+        let extended = extended.map(|status| status.resource_claim_name.clone());
+        let names = claims.map(|(name, _)| name).chain(extended);
+        names.map(|name| format!("{}/{name}", self.metadata.namespace)).collect()
+    }
+
+    /// Reports whether the Pod has claims for devices.
+    pub(crate) fn uses_device_claims(&self) -> bool {
+        !self.spec.resource_claims.is_empty()
+            || self.status.extended_resource_claim_status.is_some()
     }
 
     /// Reports whether the Pod has ended, or is terminating without ever having had a node.

@@ -69,7 +69,7 @@ fn config(pending: &PendingClaim<'_>, chosen: &[ChosenDevice<'_>]) -> Vec<Device
     let concerns = |config: &&DeviceConfigView| {
         config.requests.is_empty()
             || picked.iter().any(|(at, alternative)| {
-                let names = [pending.requests[*at].name, &*alternative.name];
+                let names = [&*pending.requests[*at].name, &*alternative.name];
                 config.requests.iter().any(|name| names.contains(&&**name))
             })
     };

@@ -1,6 +1,6 @@
 //! The requests of claims, prepared for a search.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 use crate::devices::{
     error::ClaimError,
@@ -20,7 +20,7 @@ pub(super) enum Count {
 
 /// An alternative of a request.
 pub(super) struct Alternative<'a> {
-    pub(super) view: &'a ExactRequestView,
+    pub(super) view: ExactRequestView,
     /// The name in results: `request` or `request/alternative`.
     pub(super) name: Box<str>,
     pub(super) class: &'a DeviceClassView,
@@ -31,13 +31,13 @@ pub(super) struct Alternative<'a> {
 }
 
 pub(super) struct Request<'a> {
-    pub(super) name: &'a str,
+    pub(super) name: Box<str>,
     pub(super) alternatives: Vec<Alternative<'a>>,
 }
 
 /// A claim that is not allocated yet.
 pub(super) struct PendingClaim<'a> {
-    pub(super) claim: &'a ResourceClaimView,
+    pub(super) claim: Cow<'a, ResourceClaimView>,
     /// `namespace/name`
     pub(super) label: String,
     pub(super) requests: Vec<Request<'a>>,
@@ -53,7 +53,7 @@ impl<'a> Reader<'a> {
     /// Prepares the claim's requests. The error is the reason why no node can meet them.
     pub(super) fn read(
         &self,
-        claim: &'a ResourceClaimView,
+        claim: Cow<'a, ResourceClaimView>,
     ) -> Result<PendingClaim<'a>, ClaimError> {
         let label = format!("{}/{}", claim.metadata.namespace, claim.metadata.name);
         let mut requests = Vec::new();
@@ -70,7 +70,7 @@ impl<'a> Reader<'a> {
             if alternatives.is_empty() {
                 return Err(ClaimError::RequestType { claim: label, request: name.to_owned() });
             }
-            requests.push(Request { name, alternatives });
+            requests.push(Request { name: name.into(), alternatives });
         }
         for (i, constraint) in claim.spec.devices.constraints.iter().enumerate() {
             if constraint.match_attribute.is_none() && constraint.distinct_attribute.is_none() {
@@ -90,7 +90,7 @@ impl<'a> Reader<'a> {
         &self,
         claim: &str,
         name: Box<str>,
-        view: &'a ExactRequestView,
+        view: &ExactRequestView,
     ) -> Result<Alternative<'a>, ClaimError> {
         let class_name = &view.device_class_name;
         let Some(class) = self.classes.get(class_name) else {
@@ -110,6 +110,7 @@ impl<'a> Reader<'a> {
         self.selectors(&format!("class {class_name}"), &class.spec.selectors, &mut selectors)?;
         self.selectors(&format!("claim {claim}"), &view.selectors, &mut selectors)?;
         let admin = view.admin_access == Some(true);
+        let view = view.clone();
         Ok(Alternative { view, name, class, count, admin, selectors })
     }
 

@@ -3,6 +3,7 @@
 use std::{
     cell::{Cell, RefCell},
     collections::{HashMap, HashSet},
+    rc::Rc,
     sync::Arc,
 };
 
@@ -142,7 +143,7 @@ type Counters<'a> = HashMap<(&'a str, &'a str), Quantity>;
 
 pub(super) struct Search<'a, 'w> {
     node: &'a Node,
-    pending: &'w [PendingClaim<'a>],
+    pending: &'w [Rc<PendingClaim<'a>>],
     in_use: &'w DevicesInUse<'a>,
     effort: &'w Effort,
     pools: Vec<&'a Pool>,
@@ -159,7 +160,7 @@ impl<'a, 'w> Search<'a, 'w> {
     pub(super) fn new(
         node: &'a Node,
         pools: Vec<&'a Pool>,
-        pending: &'w [PendingClaim<'a>],
+        pending: &'w [Rc<PendingClaim<'a>>],
         in_use: &'w DevicesInUse<'a>,
         effort: &'w Effort,
     ) -> Self {
@@ -367,7 +368,7 @@ impl<'a, 'w> Search<'a, 'w> {
                     .iter()
                     .any(|toleration| toleration.tolerates(taint))
         };
-        if device.taints.iter().any(keeps_off) || !self.satisfies(position, alternative, at) {
+        if candidate.device.taints().any(keeps_off) || !self.satisfies(position, alternative, at) {
             return Ok(false);
         }
         // A device that is already shared has already consumed its counters.
@@ -401,7 +402,7 @@ impl<'a, 'w> Search<'a, 'w> {
         let of = &self.pending[position.claim];
         let concerns = |constraint: &DeviceConstraintView, request: usize, full: &str| {
             let named = |name: &str| constraint.requests.iter().any(|own| **own == *name);
-            constraint.requests.is_empty() || named(of.requests[request].name) || named(full)
+            constraint.requests.is_empty() || named(&of.requests[request].name) || named(full)
         };
         of.claim.spec.devices.constraints.iter().all(|constraint| {
             if !concerns(constraint, position.request, &alternative.name) {
@@ -456,7 +457,7 @@ impl<'a, 'w> Search<'a, 'w> {
     }
 
     fn allocations(&self) -> Vec<Allocation> {
-        let of = |(claim, pending): (usize, &PendingClaim<'a>)| {
+        let of = |(claim, pending): (usize, &Rc<PendingClaim<'a>>)| {
             let chosen = self.choices.iter().filter(|choice| choice.position.claim == claim);
             let chosen: Vec<_> = chosen
                 .map(|choice| {

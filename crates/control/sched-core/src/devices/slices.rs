@@ -8,7 +8,9 @@ use serde_json::Value;
 use crate::{
     devices::{
         selectors::{self, DeviceError},
-        view::{DeviceNodesView, DeviceView, ResourceSliceView},
+        view::{
+            DeviceNodesView, DeviceTaintRuleView, DeviceTaintView, DeviceView, ResourceSliceView,
+        },
     },
     node::Node,
     nodeaffinity::NodeSelector,
@@ -64,11 +66,18 @@ pub(super) struct Device {
     /// The device's own nodes, if the slice selects nodes per device.
     pub(super) nodes: Option<Nodes>,
     pub(super) cel_value: Result<cel::Value<'static>, DeviceError>,
+    /// The taints that DeviceTaintRules add to those of the slice.
+    rule_taints: Vec<DeviceTaintView>,
 }
 
 impl Device {
     pub(super) fn is_shareable(&self) -> bool {
         self.view.allow_multiple_allocations == Some(true)
+    }
+
+    /// Returns the taints of the slice and of the rules.
+    pub(super) fn taints(&self) -> impl Iterator<Item = &DeviceTaintView> {
+        self.view.taints.iter().chain(&self.rule_taints)
     }
 }
 
@@ -95,6 +104,7 @@ impl Slice {
             nodes: each_its_own.then(|| Nodes::new(&device.nodes)),
             cel_value: selectors::cel_value(&spec.driver, device),
             view: device.clone(),
+            rule_taints: Vec::new(),
         });
         let counters = spec.shared_counters.iter().map(|set| {
             let counters = set.counters.iter().map(|(name, c)| (name.clone(), c.value)).collect();
@@ -108,6 +118,16 @@ impl Slice {
             each_its_own,
             devices: devices.collect(),
             counters: counters.collect(),
+        }
+    }
+
+    /// Taints the devices by the rules that concern them.
+    fn apply_rules(&mut self, rules: &BTreeMap<Box<str>, DeviceTaintRuleView>) {
+        let (driver, pool) = &self.pool;
+        for device in &mut self.devices {
+            let name = &device.view.name;
+            let concerning = rules.values().filter(|rule| rule.concerns(driver, pool, name));
+            device.rule_taints = concerning.map(|rule| rule.spec.taint.clone()).collect();
         }
     }
 
@@ -217,6 +237,8 @@ pub(super) struct Pools {
     local: HashMap<Box<str>, BTreeMap<PoolId, u32>>,
     /// The number of other slices, by pool.
     shared: BTreeMap<PoolId, u32>,
+    /// The rules that taint devices, by name.
+    rules: BTreeMap<Box<str>, DeviceTaintRuleView>,
 }
 
 impl Pools {
@@ -232,13 +254,24 @@ impl Pools {
             }
             gone.into_iter().for_each(|slice| self.count(&slice, false));
         }
-        let Some(slice) = view.map(Slice::new) else { return };
+        let Some(mut slice) = view.map(Slice::new) else { return };
+        slice.apply_rules(&self.rules);
         self.count(&slice, true);
         let id = slice.pool.clone();
         self.of_slice.insert(name.into(), id.clone());
         let pool = self.pools.entry(id.clone()).or_insert_with(|| Pool::new(id));
         pool.slices.insert(name.into(), slice);
         pool.changed();
+    }
+
+    /// Sets or removes a rule that taints devices.
+    pub(super) fn set_rule(&mut self, name: &str, view: Option<&DeviceTaintRuleView>) {
+        match view {
+            Some(view) => drop(self.rules.insert(name.into(), view.clone())),
+            None => drop(self.rules.remove(name)),
+        }
+        let slices = self.pools.values_mut().flat_map(|pool| pool.slices.values_mut());
+        slices.for_each(|slice| slice.apply_rules(&self.rules));
     }
 
     fn count(&mut self, slice: &Slice, comes: bool) {

@@ -150,10 +150,52 @@ pub struct DeviceTaintView {
     pub key: Text,
     /// The taint value.
     pub value: Text,
-    /// `NoSchedule` or `NoExecute`.
+    /// `NoSchedule` or `NoExecute`. In a rule, `None` has no effect.
     pub effect: Text,
     /// The time at which the taint was added, in RFC 3339.
     pub time_added: Option<Text>,
+}
+
+/// A DeviceTaintRule: a taint for all devices that its selector matches.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct DeviceTaintRuleView {
+    /// The spec of the rule.
+    pub spec: DeviceTaintRuleSpecView,
+}
+
+/// The spec of a DeviceTaintRule.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DeviceTaintRuleSpecView {
+    /// The devices; no devices if `None`.
+    pub device_selector: Option<DeviceTaintSelectorView>,
+    /// The taint.
+    pub taint: DeviceTaintView,
+}
+
+/// The devices of a DeviceTaintRule. A criterion that is `None` matches all devices.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct DeviceTaintSelectorView {
+    /// The driver's name.
+    pub driver: Option<Text>,
+    /// The pool's name.
+    pub pool: Option<Text>,
+    /// The device's name.
+    pub device: Option<Text>,
+}
+
+impl DeviceTaintRuleView {
+    /// Reports whether the rule taints a device.
+    pub fn concerns(&self, driver: &str, pool: &str, device: &str) -> bool {
+        let Some(selector) = &self.spec.device_selector else { return false };
+        let matches =
+            |wanted: &Option<Text>, name: &str| wanted.as_deref().is_none_or(|w| w == name);
+        matches(&selector.driver, driver)
+            && matches(&selector.pool, pool)
+            && matches(&selector.device, device)
+    }
 }
 
 /// A constraint on an attribute of the devices of some requests.
@@ -283,13 +325,15 @@ pub struct AllocatedDevice {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct DeviceClassView {
+    /// The object metadata.
+    pub metadata: ObjectMeta,
     /// The selectors and the configuration of the class.
     pub spec: DeviceClassSpecView,
 }
 
 /// The spec of a DeviceClass.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct DeviceClassSpecView {
     /// Selectors that a device of the class must match.
     #[serde(deserialize_with = "null_default")]
@@ -297,6 +341,8 @@ pub struct DeviceClassSpecView {
     /// Configuration for the drivers.
     #[serde(deserialize_with = "null_default")]
     pub config: Vec<DeviceConfigView>,
+    /// The extended resource that devices of the class can serve.
+    pub extended_resource_name: Option<Text>,
 }
 
 /// A ResourceSlice.

@@ -45,7 +45,7 @@ impl Plugin for DynamicResources {
     }
 
     fn plan<'a>(&self, cx: Cx<'a>) -> Plan<'a> {
-        if cx.pod.device_claims.is_empty() {
+        if !cx.cluster.devices.concerns(cx.pod) {
             return Plan::Skip;
         }
         match cx.cluster.devices.evaluator(cx.pod) {
@@ -62,21 +62,21 @@ impl Plugin for DynamicResources {
     }
 
     fn scorer<'a>(&self, cx: Cx<'a>, _: &[NodeIx]) -> Option<Box<dyn Scorer + 'a>> {
-        if cx.pod.device_claims.is_empty() {
+        if !cx.cluster.devices.concerns(cx.pod) {
             return None;
         }
         let evaluator = cx.cluster.devices.evaluator(cx.pod).ok()?;
         Some(Box::new(Preference { cluster: cx.cluster, evaluator }))
     }
 
-    fn wakes(&self, _: &Cluster, pod: &Pod, event: &Event<'_>) -> bool {
+    fn wakes(&self, cluster: &Cluster, pod: &Pod, event: &Event<'_>) -> bool {
         match event {
             Event::Devices => true,
             Event::DeviceClaim { namespace, name, change } => {
                 change.freed || change.changed && Devices::uses(pod, namespace, name)
             }
             // Allocations in flight for that Pod are released.
-            Event::PodGone { pod, .. } => !pod.device_claims.is_empty(),
+            Event::PodGone { pod, .. } => cluster.devices.concerns(pod),
             Event::Node { change, .. } => change.added || change.labels || change.allocatable,
             _ => false,
         }

@@ -46,6 +46,8 @@ impl Plugin for NodeResourcesFit {
                 (change.added || change.allocatable) && fits(cluster, pod, *ix)
             }
             Event::PodGone { node, .. } => fits(cluster, pod, *node),
+            // A class may serve an extended resource that nodes lack.
+            Event::Devices => !pod.extended_requests.is_empty(),
             _ => false,
         }
     }
@@ -74,8 +76,11 @@ fn shortage(cluster: &Cluster, pod: &Pod, ix: NodeIx) -> Verdict {
     compare(EPHEMERAL, requested.ephemeral, hot.used_ephemeral, hot.ephemeral);
     for (at, &(name, amount)) in requested.extended.iter().enumerate() {
         let node = &cluster.nodes[ix as usize];
-        let number = (EXTENDED + at as u32).min(LAST);
-        compare(number, amount, node.used_extended.extended(name), node.allocatable.extended(name));
+        let (used, has) = (node.used_extended.extended(name), node.allocatable.extended(name));
+        // The plugin DynamicResources checks resources that only devices serve.
+        if has > 0 || !cluster.devices.serves(name) {
+            compare((EXTENDED + at as u32).min(LAST), amount, used, has);
+        }
     }
     verdict
 }

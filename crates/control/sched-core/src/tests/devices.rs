@@ -510,3 +510,144 @@ fn written_allocations_survive_core_panic() {
     set_claim(&mut after, "c", given_back, 0);
     assert!(next(&mut after, 100_000).is_ok());
 }
+
+/// Returns a Pod whose containers request extended resources.
+fn extended(name: &str, spec: Value) -> Arc<Pod> {
+    pod(name, "1", json!({ "spec": spec }))
+}
+
+fn requesting(name: &str, resources: Value) -> Value {
+    json!({"name": name, "resources": {"requests": resources}})
+}
+
+#[test]
+fn allocates_devices_for_extended_resources() {
+    let mut core = cluster();
+    let gpus =
+        |amount: &str| json!({"containers": [requesting("c", json!({"example.com/gpu": amount}))]});
+    let failure = why(&mut core, extended("early", gpus("1")));
+    assert!(failure.contains("Insufficient example.com/gpu"), "{failure}");
+    // The Pod is tried again after a class serves its resource.
+    let mut spec = selector("device.driver == 'd.example.com'");
+    spec["extendedResourceName"] = json!("example.com/gpu");
+    set_class(&mut core, "gpu", spec);
+    let (node, devices) = next(&mut core, 120_000).unwrap();
+    let [binding] = &devices[..] else { panic!("{devices:?}") };
+    assert!(binding.claim.is_empty() && binding.allocation.is_some(), "{binding:?}");
+    let claim = binding.extended.as_ref().unwrap();
+    let mapping = json!({"containerName": "c", "resourceName": "example.com/gpu", "requestName": "container-0-request-0"});
+    assert_eq!(json!(claim.mappings), json!([mapping]));
+    assert_eq!((&*claim.requests[0].class, claim.requests[0].count), ("gpu", 1));
+    // Its device is in use before and after the claim is created.
+    let other = if node == "a" { "b" } else { "a" };
+    core.device_claim_created(&binding.uid, "u");
+    let (second, _) = decide(&mut core, extended("two", gpus("1"))).unwrap();
+    let (third, _) = decide(&mut core, extended("three", gpus("1"))).unwrap();
+    assert!([&second, &third].contains(&&other.to_owned()), "{second} {third}");
+    assert!(why(&mut core, extended("four", gpus("1"))).contains("cannot allocate all claims"));
+}
+
+#[test]
+fn prefers_device_plugins_and_accepts_names_of_classes() {
+    let plugin = json!({"status": {"allocatable": {"example.com/gpu": "4"}}});
+    let mut core = core([node("plugin", "8", plugin)]);
+    let mut spec = selector("device.driver == 'd.example.com'");
+    spec["extendedResourceName"] = json!("example.com/gpu");
+    set_class(&mut core, "gpu", spec);
+    let ask = |resource: &str| json!({"containers": [requesting("c", json!({resource: "2"}))]});
+    let (_, devices) = decide(&mut core, extended("p", ask("example.com/gpu"))).unwrap();
+    assert_eq!(devices, [], "the device plugin serves the resource");
+    set_slice(&mut core, "s", slice("s", "plugin", json!([{"name": "x"}, {"name": "y"}])));
+    let by_class = ask("deviceclass.resource.kubernetes.io/gpu");
+    let (_, devices) = decide(&mut core, extended("q", by_class)).unwrap();
+    assert_eq!(devices[0].allocation.as_ref().unwrap().devices.results.len(), 2);
+}
+
+#[test]
+fn init_containers_share_requests() {
+    let mut core = core([node("n", "8", json!({}))]);
+    let devices: Vec<_> = (0..8).map(|i| json!({"name": format!("d{i}")})).collect();
+    set_slice(&mut core, "s", slice("s", "n", json!(devices)));
+    set_class(&mut core, "gpu", json!({"extendedResourceName": "a.b/gpu"}));
+    let ask = |name: &str, amount: &str| requesting(name, json!({"a.b/gpu": amount, "cpu": "1m"}));
+    let mut sidecar = ask("sidecar", "1");
+    sidecar["restartPolicy"] = json!("Always");
+    let spec = json!({"initContainers": [ask("first", "1"), sidecar, ask("last", "3")],
+        "containers": [ask("main", "2")]});
+    let (_, devices) = decide(&mut core, extended("p", spec)).unwrap();
+    let claim = devices[0].extended.as_ref().unwrap();
+    let counts: Vec<_> = claim.requests.iter().map(|r| (&*r.name, r.count)).collect();
+    assert_eq!(
+        counts,
+        [("container-1-request-0", 1), ("container-3-request-0", 2), ("container-2-request-0", 3)]
+    );
+    let mapped: Vec<_> =
+        claim.mappings.iter().map(|m| (&*m.container_name, &*m.request_name)).collect();
+    assert_eq!(
+        mapped,
+        [
+            ("sidecar", "container-1-request-0"),
+            ("main", "container-3-request-0"),
+            ("last", "container-2-request-0"),
+            ("first", "container-1-request-0"),
+        ]
+    );
+}
+
+#[test]
+fn uses_claim_of_earlier_attempt_and_rejects_too_many_devices() {
+    let mut core = cluster();
+    set_class(&mut core, "gpu", json!({"extendedResourceName": "a.b/gpu"}));
+    let ask = |amount: &str| json!({"containers": [requesting("c", json!({"a.b/gpu": amount}))]});
+    let pod = extended("p", ask("1"));
+    let result =
+        json!({"request": "container-0-request-0", "driver": DRIVER, "pool": "b", "device": "b0"});
+    let only_b = json!({"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["b"]}]}]});
+    let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": *pod.id.uid, "controller": true});
+    let earlier = json!({
+        "metadata": {"annotations": {"resource.kubernetes.io/extended-resource-claim": "true"}, "ownerReferences": [owner]},
+        "status": {"allocation": {"devices": {"results": [result]}, "nodeSelector": only_b}},
+    });
+    set_claim(&mut core, "earlier", earlier, 0);
+    let (node, devices) = decide(&mut core, pod).unwrap();
+    assert_eq!((node.as_str(), &*devices[0].claim, devices.len()), ("b", "earlier", 1));
+    assert!(devices[0].allocation.is_none() && devices[0].extended.is_some());
+    assert!(why(&mut core, extended("big", ask("33"))).contains("cannot allocate all claims"));
+    assert!(
+        why(&mut core, extended("huge", ask("9223372036854775807")))
+            .contains("cannot allocate all claims")
+    );
+}
+
+#[test]
+fn keeps_pods_off_devices_that_rules_taint() {
+    let mut core = cluster();
+    let set_rule = |core: &mut Core, spec: Value, now: u64| {
+        let rule: crate::DeviceTaintRuleView =
+            serde_json::from_value(json!({ "spec": spec })).unwrap();
+        core.set_taint_rule("rule", Some(&rule), now);
+    };
+    let taint = json!({"key": "sick", "effect": "NoSchedule"});
+    set_rule(&mut core, json!({"deviceSelector": {"driver": DRIVER}, "taint": taint}), 0);
+    claim(&mut core, "any", &[request("r", json!({}))]);
+    assert!(why(&mut core, user("p", &["any"])).contains("cannot allocate all claims"));
+    // A claim that tolerates the taint gets a device, and so does the Pod after the rule names another device.
+    let tolerations = json!({"tolerations": [{"key": "sick", "operator": "Exists"}]});
+    claim(&mut core, "brave", &[request("r", tolerations)]);
+    let (_, devices) = decide(&mut core, user("q", &["brave"])).unwrap();
+    assert_eq!(device_names(&devices, "brave").len(), 1);
+    let only = json!({"driver": DRIVER, "pool": "a", "device": "a0"});
+    set_rule(&mut core, json!({"deviceSelector": only, "taint": taint}), 120_000);
+    let (_, devices) = next(&mut core, 120_000).unwrap();
+    assert_ne!(device_names(&devices, "any"), ["a0"]);
+    // A rule without a selector and one with the effect None taint nothing.
+    for spec in [
+        json!({"taint": taint}),
+        json!({"deviceSelector": {}, "taint": {"key": "sick", "effect": "None"}}),
+    ] {
+        let mut core = cluster();
+        set_rule(&mut core, spec, 0);
+        claim(&mut core, "any", &[request("r", json!({}))]);
+        assert!(decide(&mut core, user("p", &["any"])).is_ok());
+    }
+}

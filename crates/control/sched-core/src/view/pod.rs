@@ -101,6 +101,8 @@ pub struct PodStatusView {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerView {
+    /// The name.
+    pub name: Text,
     /// The image.
     pub image: Text,
     /// `Always` marks a sidecar among the init containers.

@@ -27,6 +27,7 @@ pub use self::audit::{
 };
 pub(crate) use self::egress::Network;
 pub use self::egress::{Egress, EgressError};
+pub(crate) use self::runtime::gate_of;
 pub use self::runtime::{RuntimeConfig, RuntimeConfigError};
 pub use self::serving::ServingOptions;
 

@@ -2,16 +2,59 @@
 
 use std::collections::BTreeMap;
 
-/// The APIs that the flag enables and disables. By default all available APIs are served.
+/// The APIs that the flag enables and disables. By default, all APIs are served but those on demand.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeConfig {
-    /// `true` if APIs that are not named are disabled.
-    off: bool,
+    /// The settings of all versions of a stage.
+    stages: BTreeMap<Stage, bool>,
     versions: BTreeMap<(String, String), bool>,
     resources: BTreeMap<(String, String, String), bool>,
 }
 
-/// The error for an invalid flag, in upstream's words except for APIs that do not exist here.
+/// The stage of a version, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Stable,
+    Beta,
+    Alpha,
+}
+
+impl Stage {
+    fn of(version: &str) -> Self {
+        if version.contains("alpha") {
+            Self::Alpha
+        } else if version.contains("beta") {
+            Self::Beta
+        } else {
+            Self::Stable
+        }
+    }
+}
+
+/// The keys that set all versions of some stages. A later key overrides an earlier one.
+const STAGES: [(&str, &[Stage]); 4] = [
+    ("api/all", &[Stage::Stable, Stage::Beta, Stage::Alpha]),
+    ("api/ga", &[Stage::Stable]),
+    ("api/beta", &[Stage::Beta]),
+    ("api/alpha", &[Stage::Alpha]),
+];
+
+/// Returns the feature gate without which a resource is not served.
+pub(crate) fn gate_of(group: &str, resource: &str) -> Option<&'static str> {
+    match (group, resource) {
+        ("certificates.k8s.io", "clustertrustbundles") => Some("ClusterTrustBundle"),
+        ("certificates.k8s.io", "podcertificaterequests") => Some("PodCertificateRequest"),
+        ("coordination.k8s.io", "leasecandidates") => Some("CoordinatedLeaderElection"),
+        ("internal.apiserver.k8s.io", "storageversions") => Some("StorageVersionAPI"),
+        ("resource.k8s.io", "devicetaintrules") => Some("DRADeviceTaintRules"),
+        ("resource.k8s.io", "resourcepoolstatusrequests") => Some("DRAResourcePoolStatus"),
+        ("storagemigration.k8s.io", "storageversionmigrations") => Some("StorageVersionMigrator"),
+        ("scheduling.k8s.io", "podgroups" | "workloads") => Some("GenericWorkload"),
+        _ => None,
+    }
+}
+
+/// The error for an invalid flag, in upstream's words.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuntimeConfigError {
     #[error("invalid runtime-config with only api/all=false")]
@@ -28,11 +71,6 @@ pub enum RuntimeConfigError {
         "invalid value of {key}: {value}, err: strconv.ParseBool: parsing {value:?}: invalid syntax"
     )]
     Bool { key: String, value: String },
-    #[error(
-        "--runtime-config={0}=true is not supported: only the APIs that upstream serves by default \
-         are available; start without it"
-    )]
-    NotHere(String),
 }
 
 /// Parses a boolean like Go's `strconv.ParseBool`. An empty value is true.
@@ -41,46 +79,27 @@ fn switch(key: &str, value: &str) -> Result<bool, RuntimeConfigError> {
     if value.is_empty() { Ok(true) } else { api_meta::go_bool(value).ok_or_else(wrong) }
 }
 
-/// The groups and versions that upstream has and serves only on demand. They do not exist here.
-const ON_DEMAND: [(&str, &[&str]); 9] = [
-    ("admissionregistration.k8s.io", &["v1alpha1", "v1beta1"]),
-    ("certificates.k8s.io", &["v1alpha1", "v1beta1"]),
-    ("coordination.k8s.io", &["v1alpha2", "v1beta1"]),
-    ("internal.apiserver.k8s.io", &["v1alpha1"]),
-    ("networking.k8s.io", &["v1beta1"]),
-    ("resource.k8s.io", &["v1alpha3", "v1beta1", "v1beta2"]),
-    ("scheduling.k8s.io", &["v1alpha2"]),
-    ("storage.k8s.io", &["v1beta1"]),
-    ("storagemigration.k8s.io", &["v1beta1"]),
-];
-
-fn is_on_demand(group: &str, version: &str) -> bool {
-    ON_DEMAND.iter().any(|(g, versions)| *g == group && versions.contains(&version))
-}
-
 impl RuntimeConfig {
     /// Parses the flag's pairs. The last pair of a key counts.
     pub fn parse(pairs: &[String]) -> Result<Self, RuntimeConfigError> {
         let pairs = pairs.iter().map(|pair| pair.split_once('=').unwrap_or((pair.as_str(), "")));
-        let mut pairs: BTreeMap<&str, &str> =
-            pairs.map(|(key, value)| (key.trim(), value.trim())).collect();
+        let pairs = pairs.map(|(key, value)| (key.trim(), value.trim()));
+        let mut pairs: BTreeMap<&str, &str> = pairs.filter(|(key, _)| !key.is_empty()).collect();
         if pairs.len() == 1 && pairs.get("api/all") == Some(&"false") {
             return Err(RuntimeConfigError::Nothing);
         }
         let mut config = Self::default();
-        for (key, stable) in
-            [("api/all", true), ("api/ga", true), ("api/beta", false), ("api/alpha", false)]
-        {
-            match pairs.remove(key) {
-                None => {}
-                Some("true") if key == "api/ga" => config.off = false,
-                Some("true") => return Err(RuntimeConfigError::NotHere(key.to_owned())),
-                Some("false") => config.off |= stable,
+        for (key, stages) in STAGES {
+            let on = match pairs.remove(key) {
+                None => continue,
+                Some("true") => true,
+                Some("false") => false,
                 Some(value) => {
                     let (key, value) = (key.to_owned(), value.to_owned());
                     return Err(RuntimeConfigError::Switch { key, value });
                 }
-            }
+            };
+            config.stages.extend(stages.iter().map(|stage| (*stage, on)));
         }
         check_groups(pairs.keys())?;
         for (key, value) in pairs {
@@ -94,9 +113,6 @@ impl RuntimeConfig {
         let (group, version, resource) = split(key)?;
         let (group, version) = (group.to_owned(), version.to_owned());
         let here = |r: &api_schema::ApiResource| r.group == group && r.version == version;
-        if on && is_on_demand(&group, &version) {
-            return Err(RuntimeConfigError::NotHere(key.to_owned()));
-        }
         if on && !api_schema::resources().iter().any(here) {
             return Err(RuntimeConfigError::Version(format!("{group}/{version}")));
         }
@@ -109,11 +125,19 @@ impl RuntimeConfig {
         Ok(())
     }
 
-    pub(crate) fn serves(&self, group: &str, version: &str, resource: &str) -> bool {
+    /// Reports whether the flag serves a resource. `on_demand` is `true` if it is not served by default.
+    pub(crate) fn serves(
+        &self,
+        group: &str,
+        version: &str,
+        resource: &str,
+        on_demand: bool,
+    ) -> bool {
+        let stage = self.stages.get(&Stage::of(version));
         let version = (group.to_owned(), version.to_owned());
         let named = (version.0.clone(), version.1.clone(), resource.to_owned());
         let setting = self.resources.get(&named).or_else(|| self.versions.get(&version));
-        setting.copied().unwrap_or(!self.off)
+        setting.or(stage).copied().unwrap_or(!on_demand)
     }
 }
 
@@ -134,7 +158,7 @@ fn check_groups<'a>(keys: impl Iterator<Item = &'a &'a str>) -> Result<(), Runti
     for key in keys {
         let (group, version, _) = split(key)?;
         let served = api_schema::resources().iter().any(|resource| resource.group == group);
-        if !served && !ON_DEMAND.iter().any(|(known, _)| *known == group) {
+        if !served {
             unknown.push(format!("{group}/{version}"));
         }
     }
@@ -156,7 +180,7 @@ mod tests {
         let served = |flag: &str| {
             let config = parsed(flag).unwrap();
             [("", "v1", "pods"), ("batch", "v1", "jobs"), ("batch", "v1", "cronjobs")]
-                .map(|(group, version, resource)| config.serves(group, version, resource))
+                .map(|(group, version, resource)| config.serves(group, version, resource, false))
         };
         for flag in ["api/ga=true", "api/beta=false,api/alpha=false", "batch/v1", "batch/v2=false"]
         {
@@ -190,18 +214,38 @@ mod tests {
         ] {
             assert_eq!(parsed(flag).unwrap_err().to_string(), told);
         }
-        for flag in [
-            "api/all=true",
-            "api/beta=true",
-            "api/alpha=true",
-            "resource.k8s.io/v1beta1=true",
-            "storagemigration.k8s.io/v1beta1/storageversionmigrations=true",
+    }
+
+    #[test]
+    fn serves_versions_on_demand() {
+        let served = |flag: &str| {
+            let config = parsed(flag).unwrap();
+            [
+                ("v1", "deviceclasses"),
+                ("v1beta1", "deviceclasses"),
+                ("v1alpha3", "devicetaintrules"),
+            ]
+            .map(|(version, plural)| {
+                let on_demand = version != "v1";
+                config.serves("resource.k8s.io", version, plural, on_demand)
+            })
+        };
+        for (flag, expected) in [
+            ("", [true, false, false]),
+            ("api/all=true", [true; 3]),
+            ("api/beta=true", [true, true, false]),
+            ("api/alpha=true", [true, false, true]),
+            ("api/all=true,api/beta=false", [true, false, true]),
+            ("api/all=false,api/beta=true", [false, true, false]),
+            ("resource.k8s.io/v1beta1=true", [true, true, false]),
+            ("resource.k8s.io/v1beta1/deviceclasses=true", [true, true, false]),
+            ("resource.k8s.io/v1beta1/resourceclaims=true", [true, false, false]),
+            ("api/beta=true,resource.k8s.io/v1beta1/deviceclasses=false", [true, false, false]),
+            ("resource.k8s.io/v1alpha3=true,resource.k8s.io/v1=false", [false, false, true]),
         ] {
-            let told = parsed(flag).unwrap_err().to_string();
-            assert!(
-                told.starts_with(&format!("--runtime-config={flag} is not supported")),
-                "{told}"
-            );
+            assert_eq!(served(flag), expected, "{flag}");
         }
+        assert_eq!(gate_of("resource.k8s.io", "devicetaintrules"), Some("DRADeviceTaintRules"));
+        assert_eq!(gate_of("resource.k8s.io", "deviceclasses"), None);
     }
 }

@@ -26,7 +26,7 @@ pub struct ServingFlags {
     /// Shortest time in seconds after which a watch without a timeout of its own ends
     #[arg(long, default_value_t = 1800, allow_hyphen_values = true)]
     pub min_request_timeout: i64,
-    pub tls_cipher_suites: Vec<String>,
+    /// A further certificate: CERT,KEY or CERT,KEY:NAME,*.NAME,ADDRESS; may be given several times
     #[arg(long)]
     pub tls_sni_cert_key: Vec<String>,
     /// Time between the signal to stop and the end of the listener; /readyz fails meanwhile

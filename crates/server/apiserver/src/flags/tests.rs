@@ -241,8 +241,8 @@ fn configures_token_expiration_and_apis() {
     assert!(!off.extend_token_expiration);
     let off =
         config(&["--runtime-config=batch/v1=false", "--runtime-config=api/beta=false"]).unwrap();
-    assert!(!off.runtime_config.serves("batch", "v1", "jobs"));
-    assert!(off.runtime_config.serves("apps", "v1", "deployments"));
+    assert!(!off.runtime_config.serves("batch", "v1", "jobs", false));
+    assert!(off.runtime_config.serves("apps", "v1", "deployments", false));
     let refused = config(&["--runtime-config=nobody.example.com/v1=true"]).unwrap_err();
     assert_eq!(refused.to_string(), "unknown api groups nobody.example.com/v1");
 }

@@ -61,7 +61,7 @@ pub(crate) async fn run(
     let service = kubernetes_service(config, objects, endpoints, client);
     try_join5(
         progress.after(Step::PriorityClasses, priority_classes(client)),
-        progress.after(Step::Roles, bootstrap_policy(objects, client)),
+        progress.after(Step::Roles, bootstrap_policy(config, objects, client)),
         progress.after(Step::FlowControl, flow_control(objects, client)),
         progress.after(Step::KubernetesService, service),
         progress.after(Step::Authorities, cluster_authentication::run(config, client)),
@@ -86,8 +86,12 @@ async fn priority_classes(client: &Client) -> Result<(), Error> {
     run_concurrently(classes.iter().map(|it| ensure(client, &kind, "", it))).await
 }
 
-async fn bootstrap_policy(objects: &dyn Objects, client: &Client) -> Result<(), Error> {
-    let actions = auth::rbac::ensure_bootstrap(objects);
+async fn bootstrap_policy(
+    config: &Config,
+    objects: &dyn Objects,
+    client: &Client,
+) -> Result<(), Error> {
+    let actions = auth::rbac::ensure_bootstrap(objects, &config.features);
     run_concurrently(actions.iter().filter_map(|(kind, action)| {
         rbac_resource(kind).map(|resource| follow_policy(client, resource, action))
     }))

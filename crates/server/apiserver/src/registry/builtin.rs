@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api_config::FeatureGates;
 use api_schema::{ApiResource, NodeId, Schema};
 use auth::authz::node::POD_MEMBERS;
 
@@ -11,7 +12,7 @@ use super::{
     object::Selectable,
     projection::Projection,
 };
-use crate::config::RuntimeConfig;
+use crate::config::{RuntimeConfig, gate_of};
 
 /// Returns the definitions of all built-in kinds.
 pub(crate) fn builtin() -> Vec<Arc<Definition>> {
@@ -27,16 +28,27 @@ pub(crate) fn builtin() -> Vec<Arc<Definition>> {
     groups.into_iter().map(|(_, versions)| Arc::new(builtin_definition(&versions))).collect()
 }
 
-/// Returns the definitions with the versions that the configuration enables. As upstream, disabled ones are still
-/// stored.
-pub(crate) fn configured(runtime: &RuntimeConfig) -> Vec<Arc<Definition>> {
+/// Returns the definitions with the versions that the configuration and the feature gates enable. As upstream, disabled
+/// ones are still stored.
+pub(crate) fn configured(runtime: &RuntimeConfig, features: &FeatureGates) -> Vec<Arc<Definition>> {
     let mut all = builtin();
     for definition in &mut all {
         // The definitions are not shared yet.
         let Some(definition) = Arc::get_mut(definition) else { continue };
         let plural = definition.plural.clone();
         for served in &mut definition.served {
-            served.enabled = runtime.serves(&served.group, &served.version, &plural);
+            let on_demand = !served.enabled;
+            served.enabled = runtime.serves(&served.group, &served.version, &plural, on_demand);
+            if let Some(gate) = gate_of(&served.group, &plural).filter(|_| served.enabled)
+                && !features.is_enabled(gate)
+            {
+                let (kind, version) = (&served.kind, &served.api_version);
+                tracing::warn!(
+                    %version,
+                    "{kind} storage is disabled because the {gate} feature gate is disabled"
+                );
+                served.enabled = false;
+            }
         }
     }
     all
@@ -122,6 +134,6 @@ fn served(resource: &'static ApiResource) -> ServedVersion {
         conversion: conversion::between(resource.group, resource.version, resource.name),
         warning: None,
         columns: None,
-        enabled: true,
+        enabled: !resource.on_demand,
     }
 }

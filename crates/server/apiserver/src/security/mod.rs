@@ -121,7 +121,8 @@ impl Security {
         metrics: &Metrics,
         tasks: &rt::Tasks,
     ) -> Result<Self, SecurityError> {
-        let (rbac, node) = (Arc::new(Rbac::new()), Arc::new(NodeAuthorizer::new()));
+        let (rbac, node) =
+            (Arc::new(Rbac::new()), Arc::new(NodeAuthorizer::with_features(&config.features)));
         observers.push(following(rbac.clone()));
         observers.push(following(node.clone()));
         let metrics = Arc::new(SecurityMetrics::new(metrics));

@@ -31,6 +31,7 @@ mod listener;
 mod lists;
 mod minimal;
 mod objects;
+mod on_demand;
 mod openapi;
 mod overload;
 mod panics;

@@ -12,6 +12,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock, RwLockWriteGuard},
 };
 
+use api_config::FeatureGates;
 use api_meta::{Attributes, Authorizer, Changed, Decision, GroupResource, Observer};
 pub use refs::POD_MEMBERS;
 use refs::{Object, Refs, pod_refs, volume_refs};
@@ -59,7 +60,7 @@ const WATCHED: [GroupResource; 3] =
 
 impl Default for NodeAuthorizer {
     fn default() -> Self {
-        Self { graph: RwLock::default(), rules: node_rules() }
+        Self::with_features(&FeatureGates::default())
     }
 }
 
@@ -67,6 +68,11 @@ impl NodeAuthorizer {
     /// Creates an authorizer without Pods, which denies everything that depends on Pods.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Creates an authorizer without Pods, with the permissions that the features give to nodes.
+    pub fn with_features(features: &FeatureGates) -> Self {
+        Self { graph: RwLock::default(), rules: node_rules(features) }
     }
 
     /// Reports whether the node needs the object.

@@ -2,12 +2,14 @@
 
 use std::sync::{Arc, LazyLock};
 
+use api_config::FeatureGates;
 use api_meta::{GroupResource, Objects, Tree as _};
 use serde_json::{Map, Value, json};
 
 use super::rules::PolicyRule;
 
 const FACTS: &str = include_str!("policy.facts");
+const GATED: &str = include_str!("gated.facts");
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
 /// A write that puts an object of the bootstrap policy in place.
@@ -21,16 +23,41 @@ pub enum Ensure {
     Replace(Value),
 }
 
-/// Returns the objects of the bootstrap policy, roles before bindings.
+/// Returns the objects of the bootstrap policy with all gates at their defaults, roles before bindings.
 pub fn bootstrap_objects() -> &'static [(GroupResource, Value)] {
     static OBJECTS: LazyLock<Vec<(GroupResource, Value)>> = LazyLock::new(|| parse(FACTS));
     &OBJECTS
 }
 
+/// Returns the objects of the bootstrap policy with those of the features that are on.
+fn policy(features: &FeatureGates) -> Vec<(GroupResource, Value)> {
+    let mut objects = bootstrap_objects().to_vec();
+    for part in GATED.split("\ngate ").skip(1) {
+        let (gate, facts) = part.split_once('\n').unwrap_or((part, ""));
+        if !features.is_enabled(gate.trim()) {
+            continue;
+        }
+        for (resource, object) in parse(facts) {
+            let same = |(kind, other): &&mut (GroupResource, Value)| {
+                *kind == resource && other["metadata"]["name"] == object["metadata"]["name"]
+            };
+            match objects.iter_mut().find(same) {
+                None => objects.push((resource, object)),
+                Some((_, existing)) => {
+                    let mut rules = existing.items("rules").to_vec();
+                    rules.extend_from_slice(object.items("rules"));
+                    existing.put(&["rules"], rules);
+                }
+            }
+        }
+    }
+    objects
+}
+
 /// Returns the rules of the ClusterRole `system:node`, which the Node authorizer falls back to.
-pub fn node_rules() -> Vec<PolicyRule> {
-    let role =
-        bootstrap_objects().iter().find(|(_, object)| object["metadata"]["name"] == "system:node");
+pub fn node_rules(features: &FeatureGates) -> Vec<PolicyRule> {
+    let objects = policy(features);
+    let role = objects.iter().find(|(_, object)| object["metadata"]["name"] == "system:node");
     role.and_then(|(_, role)| serde_json::from_value(role["rules"].clone()).ok())
         .unwrap_or_default()
 }
@@ -38,8 +65,11 @@ pub fn node_rules() -> Vec<PolicyRule> {
 /// Compares the cluster with the bootstrap policy and returns the necessary writes. Objects with the annotation
 /// `rbac.authorization.kubernetes.io/autoupdate: "false"` are skipped. Permissions and subjects that an administrator
 /// added are kept.
-pub fn ensure_bootstrap(existing: &dyn Objects) -> Vec<(GroupResource, Ensure)> {
-    bootstrap_objects()
+pub fn ensure_bootstrap(
+    existing: &dyn Objects,
+    features: &FeatureGates,
+) -> Vec<(GroupResource, Ensure)> {
+    policy(features)
         .iter()
         .filter_map(|(resource, wanted)| {
             let meta = &wanted["metadata"];

@@ -1,5 +1,6 @@
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Instant};
 
+use api_config::FeatureGates;
 use api_meta::{
     Attributes, Authorizer, Changed, Decision, GroupResource, Objects, Observer, UserInfo,
 };
@@ -58,6 +59,29 @@ fn bootstrap_policy_equals_upstreams() {
     for (key, object) in &wanted {
         assert_eq!(&made[key], object, "{key}");
     }
+}
+
+#[test]
+fn features_add_their_roles_and_permissions() {
+    let node = UserInfo::new("n", &[]);
+    let rules = |flag: &str| {
+        let features = FeatureGates::parse([flag]).unwrap();
+        let allowed = node_rules(&features).iter().any(|rule| {
+            rule.allows(&Attributes::resource(
+                &node,
+                "watch",
+                "certificates.k8s.io",
+                "clustertrustbundles",
+            ))
+        });
+        let objects = ensure_bootstrap(&Cluster::default(), &features);
+        (allowed, objects.len() - bootstrap_objects().len())
+    };
+    assert_eq!(rules(""), (false, 0));
+    assert_eq!(rules("ClusterTrustBundle=true"), (false, 4));
+    assert_eq!(rules("ClusterTrustBundleProjection=true"), (true, 0));
+    assert_eq!(rules("StorageVersionMigrator=true"), (false, 2));
+    assert_eq!(rules("DRADeviceTaintRules=true"), (false, 0));
 }
 
 #[test]
@@ -134,11 +158,14 @@ fn reports_missing_role_and_follows_changes() {
 #[test]
 fn writes_only_differing_bootstrap_objects() {
     let mut cluster = Cluster::default();
-    assert_eq!(ensure_bootstrap(&cluster).len(), bootstrap_objects().len());
+    assert_eq!(
+        ensure_bootstrap(&cluster, &FeatureGates::default()).len(),
+        bootstrap_objects().len()
+    );
     for (resource, object) in bootstrap_objects() {
         cluster.put(resource, object.clone());
     }
-    assert_eq!(ensure_bootstrap(&cluster), []);
+    assert_eq!(ensure_bootstrap(&cluster, &FeatureGates::default()), []);
 
     let get = |cluster: &Cluster, name: &str| {
         (*cluster.get(&GroupResource::CLUSTER_ROLES, "", name).unwrap()).clone()
@@ -156,7 +183,7 @@ fn writes_only_differing_bootstrap_objects() {
     moved["roleRef"]["name"] = "other".into();
     cluster.put(&GroupResource::CLUSTER_ROLE_BINDINGS, moved);
 
-    let actions = ensure_bootstrap(&cluster);
+    let actions = ensure_bootstrap(&cluster, &FeatureGates::default());
     assert_eq!(actions.len(), 2, "{actions:?}");
     let Ensure::Update(updated) = &actions[0].1 else { panic!("{actions:?}") };
     assert_eq!(

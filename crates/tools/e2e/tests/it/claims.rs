@@ -119,3 +119,61 @@ fn device_is_allocated_to_the_next_claim_after_release() {
     s.kubectl("delete resourceslice claims-here claims-elsewhere").ok();
     s.kubectl("delete deviceclass claims.e2e.example.com").ok();
 }
+
+const EXTENDED: &str = r#"
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: extended}
+spec:
+  driver: extended.e2e.example.com
+  nodeName: NODE
+  pool: {name: extended, generation: 1, resourceSliceCount: 1}
+  devices: [{name: only}]
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: extended.e2e.example.com}
+spec:
+  extendedResourceName: e2e.example.com/device
+  selectors:
+  - cel: {expression: "device.driver == 'extended.e2e.example.com'"}
+"#;
+
+const REQUESTING: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: c
+    image: box:1
+    command: [sh, -c, "exec sleep 100000"]
+    resources: {limits: {e2e.example.com/device: 1}}
+"#;
+
+#[test]
+fn extended_resource_gets_device_of_its_class() {
+    let s = shared("extended");
+    let node = s.kubectl("get node -o jsonpath={.items[0].metadata.name}").ok();
+    s.apply(&EXTENDED.replace("NODE", &node));
+    s.apply(&REQUESTING.replace("NAME", "first"));
+    s.until("get pod first -o jsonpath={.spec.nodeName}", |on| on == node);
+    let status = "{.status.extendedResourceClaimStatus.resourceClaimName}";
+    let claim = s.field("pod first", status);
+    assert!(claim.starts_with("first-extended-resources-"), "{claim}");
+    let device = "{.status.allocation.devices.results[0].device}";
+    assert_eq!(s.field(&format!("resourceclaim {claim}"), device), "only");
+    // The next Pod gets the device after the first one is gone, and the claim goes with its Pod.
+    s.apply(&REQUESTING.replace("NAME", "second"));
+    let message =
+        "get pod second -o jsonpath={.status.conditions[?(@.type=='PodScheduled')].message}";
+    s.until(message, |message| message.contains("cannot allocate all claims"));
+    s.kubectl("delete pod first").ok();
+    s.until("get pod second -o jsonpath={.spec.nodeName}", |on| on == node);
+    s.until("get resourceclaim -o name", |names| !names.contains("first-"));
+    s.kubectl("delete pod second").ok();
+    s.until("get resourceclaim -o name", |names| !names.contains("extended-resources"));
+    s.kubectl("delete resourceslice extended").ok();
+    s.kubectl("delete deviceclass extended.e2e.example.com").ok();
+}

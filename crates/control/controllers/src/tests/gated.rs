@@ -1,0 +1,122 @@
+//! Tests controllers of features that are off by default.
+
+use api_config::FeatureGates;
+
+use super::*;
+
+const MIGRATIONS: Resource = Resource::STORAGE_VERSION_MIGRATIONS;
+const BUNDLES: Resource = Resource::CLUSTER_TRUST_BUNDLES;
+
+fn with_gate(gate: &str) -> Config {
+    let features = FeatureGates::parse([format!("{gate}=true").as_str()]).unwrap();
+    Config { features, root_ca: Some("the CA".into()), ..Config::default() }
+}
+
+fn migration(name: &str, group: &str, plural: &str) -> Value {
+    json!({"metadata": {"name": name, "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"resource": {"group": group, "resource": plural}}})
+}
+
+fn condition(api: &FakeApi, name: &str, kind: &str) -> Option<String> {
+    let migration = api.get(&MIGRATIONS, "", name)?;
+    let conditions = migration["status"]["conditions"].as_array()?.clone();
+    let found = conditions.into_iter().find(|c| c["type"] == kind)?;
+    found["status"].as_str().map(str::to_owned)
+}
+
+#[tokio::test]
+async fn migration_applies_all_older_objects() {
+    let api = FakeApi::default();
+    for name in ["a", "b"] {
+        let map = json!({"metadata": {"name": name, "namespace": "default"}});
+        api.create(&Resource::CONFIG_MAPS, map).await;
+    }
+    let config = with_gate("StorageVersionMigrator");
+    let cluster = Cluster::start_on(api, &["storage-version-migrator-controller"], config);
+    let api = &cluster.api;
+    api.create(&MIGRATIONS, migration("maps", "", "configmaps")).await;
+    api.create(&MIGRATIONS, migration("none", "example.com", "widgets")).await;
+    api.until("the migration succeeds", |api| {
+        condition(api, "maps", "Succeeded").as_deref() == Some("True")
+    })
+    .await;
+    assert_eq!(condition(api, "maps", "Running").as_deref(), Some("False"));
+    let applied = |name: &str| format!("PATCH /api/v1/namespaces/default/configmaps/{name}");
+    let writes = api.writes();
+    for name in ["a", "b"] {
+        assert!(writes.iter().any(|write| write.starts_with(&applied(name))), "{writes:?}");
+    }
+    api.until("the migration of an unknown resource fails", |api| {
+        condition(api, "none", "Failed").as_deref() == Some("True")
+    })
+    .await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn bundle_of_the_ca_is_published_and_old_ones_are_deleted() {
+    let api = FakeApi::default();
+    let signer = "kubernetes.io/kube-apiserver-serving";
+    let old = json!({"metadata": {"name": "kubernetes.io:kube-apiserver-serving:old"},
+        "spec": {"signerName": signer, "trustBundle": "the former CA"}});
+    let foreign = json!({"metadata": {"name": "foreign"}, "spec": {"trustBundle": "x"}});
+    api.create(&BUNDLES, old).await;
+    api.create(&BUNDLES, foreign).await;
+    let name = "kube-apiserver-serving-clustertrustbundle-publisher-controller";
+    let cluster = Cluster::start_on(api, &[name], with_gate("ClusterTrustBundle"));
+    let contents = |api: &FakeApi| -> Vec<String> {
+        let bundles = api.list(&BUNDLES, "").into_iter();
+        let mut texts: Vec<_> = bundles
+            .map(|bundle| bundle["spec"]["trustBundle"].as_str().unwrap_or_default().to_owned())
+            .collect();
+        texts.sort();
+        texts
+    };
+    cluster.api.until("the bundle is current", |api| contents(api) == ["the CA", "x"]).await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn controllers_of_features_that_are_off_do_not_run() {
+    let names = ["storage-version-migrator-controller", "serviceaccount-controller"];
+    let cluster = Cluster::start(&names, Config::default());
+    let api = &cluster.api;
+    api.create(&MIGRATIONS, migration("maps", "", "configmaps")).await;
+    api.create(&Resource::NAMESPACES, json!({"metadata": {"name": "default"}})).await;
+    api.until("another controller has run", |api| {
+        api.get(&Resource::SERVICE_ACCOUNTS, "default", "default").is_some()
+    })
+    .await;
+    assert_eq!(condition(api, "maps", "Running"), None);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn rule_evicts_pods_from_the_device() {
+    let api = FakeApi::default();
+    let pod = json!({"metadata": {"name": "p", "namespace": "default"},
+        "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}],
+            "resourceClaims": [{"name": "r", "resourceClaimName": "c"}]}});
+    let pod = api.create(&Resource::PODS, pod).await;
+    let results = json!([{"request": "r", "driver": "d", "pool": "p", "device": "x"}]);
+    let claim = json!({"metadata": {"name": "c", "namespace": "default"},
+        "status": {"allocation": {"devices": {"results": results}},
+            "reservedFor": [{"resource": "pods", "name": "p", "uid": pod["metadata"]["uid"]}]}});
+    api.create(&Resource::RESOURCE_CLAIMS, claim).await;
+    let config = with_gate("DRADeviceTaintRules");
+    let cluster = Cluster::start_on(api, &["device-taint-eviction-controller"], config);
+    let rule = |name: &str, device: &str, effect: &str| {
+        json!({"metadata": {"name": name}, "spec": {"deviceSelector": {"driver": "d", "device": device},
+            "taint": {"key": "sick", "effect": effect, "timeAdded": "2026-01-01T00:00:00Z"}}})
+    };
+    let api = &cluster.api;
+    api.create(&Resource::DEVICE_TAINT_RULES, rule("other", "y", "NoExecute")).await;
+    api.create(&Resource::DEVICE_TAINT_RULES, rule("mild", "x", "None")).await;
+    api.create(&Resource::DEVICE_TAINT_RULES, rule("harsh", "x", "NoExecute")).await;
+    api.until("the Pod is evicted", |api| {
+        api.get(&Resource::PODS, "default", "p")
+            .is_none_or(|pod| !pod["metadata"]["deletionTimestamp"].is_null())
+    })
+    .await;
+    cluster.stop().await;
+}

@@ -1,0 +1,149 @@
+//! Versions and kinds that are served on demand: `--runtime-config` and feature gates.
+
+use api_config::FeatureGates;
+use apiserver::flags::RuntimeConfig;
+use serde_json::{Value, json};
+
+use crate::harness::{Api, TestServer, start};
+
+async fn configured(runtime: &str, gates: &[&str]) -> TestServer {
+    let runtime = RuntimeConfig::parse(&[runtime.to_owned()]).unwrap();
+    let features = FeatureGates::parse(gates.iter().copied()).unwrap();
+    start(|config| (config.runtime_config, config.features) = (runtime, features)).await
+}
+
+const GROUP: &str = "/apis/resource.k8s.io";
+
+/// Returns the names of the resources that a group version serves.
+async fn resources(api: &Api, version: &str) -> Vec<String> {
+    let list = api.get(&format!("/apis/{version}")).await.ok();
+    let names = list["resources"].as_array().unwrap().iter();
+    names.map(|resource| resource["name"].as_str().unwrap().to_owned()).collect()
+}
+
+fn pem(name: &str) -> String {
+    let validity = crate::harness::validity();
+    let algorithm = pki::KeyAlgorithm::EcdsaP256;
+    pki::Authority::create(name, algorithm, validity).unwrap().cert().to_pem()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn converts_claims_and_slices_between_versions() {
+    let server = configured("api/beta=true", &[]).await;
+    let api = server.admin();
+    let namespace = api.namespace().await;
+    let claims = |version: &str| format!("{GROUP}/{version}/namespaces/{namespace}/resourceclaims");
+    let beta = json!({"metadata": {"name": "c"}, "spec": {"devices": {"requests": [
+        {"name": "one", "deviceClassName": "gpu"},
+        {"name": "any", "firstAvailable": [{"name": "a", "deviceClassName": "gpu"}]}]}}});
+    let made = api.post(&claims("v1beta1"), &beta).await.ok();
+    assert_eq!(made["apiVersion"], "resource.k8s.io/v1beta1");
+    let request = &made["spec"]["devices"]["requests"][0];
+    assert_eq!((&request["allocationMode"], &request["count"]), (&json!("ExactCount"), &json!(1)));
+    for version in ["v1", "v1beta2"] {
+        let found = api.get(&format!("{}/c", claims(version))).await.ok();
+        let requests = &found["spec"]["devices"]["requests"];
+        assert_eq!(requests[0]["exactly"]["deviceClassName"], "gpu", "{version}: {found}");
+        assert_eq!(requests[1]["firstAvailable"][0]["count"], 1, "{version}: {found}");
+        assert_eq!(found["apiVersion"], format!("resource.k8s.io/{version}"));
+    }
+    let wrong = json!({"metadata": {"name": "w"}, "spec": {"devices": {"requests": [
+        {"name": "one", "deviceClassName": "gpu", "count": -1}]}}});
+    let message = api.post(&claims("v1beta1"), &wrong).await.refused(422, "Invalid");
+    assert!(message.contains("must be greater than zero"), "{message}");
+    let slice = json!({"metadata": {"name": "s"}, "spec": {"driver": "d.example.com", "nodeName": "n",
+        "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "a", "basic": {"attributes": {"size": {"int": 1}}}}]}});
+    api.post(&format!("{GROUP}/v1beta1/resourceslices"), &slice).await.ok();
+    let found = api.get(&format!("{GROUP}/v1/resourceslices/s")).await.ok();
+    assert_eq!(
+        found["spec"]["devices"],
+        json!([{"name": "a", "attributes": {"size": {"int": 1}}}])
+    );
+    let list = api.get(&format!("{GROUP}/v1beta1/resourceslices")).await.ok();
+    assert_eq!(list["items"][0]["spec"]["devices"], slice["spec"]["devices"]);
+    // An apply in one version and one in another share the ownership of the fields.
+    let labelled = json!({"apiVersion": "resource.k8s.io/v1beta1", "kind": "ResourceClaim",
+        "metadata": {"name": "c", "labels": {"a": "b"}}});
+    let at = format!("{}/c?fieldManager=m", claims("v1beta1"));
+    assert_eq!(api.patch(&at, "apply", &labelled).await.ok()["metadata"]["labels"]["a"], "b");
+    api.delete(&format!("{}/c", claims("v1beta2")), &json!({})).await.ok();
+    let documents = api.get("/openapi/v3").await.ok();
+    assert!(documents["paths"].get("apis/resource.k8s.io/v1beta1").is_some());
+    let definitions = api.get("/openapi/v2").await.ok();
+    assert!(definitions["paths"].get("/apis/resource.k8s.io/v1beta1/resourceslices").is_some());
+    server.tasks.shutdown().stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn serves_gated_kinds_only_with_their_gate() {
+    let server = configured("api/all=true", &[]).await;
+    let api = server.admin();
+    api.get("/apis/storagemigration.k8s.io/v1beta1").await.refused(404, "NotFound");
+    api.get("/apis/certificates.k8s.io/v1beta1/clustertrustbundles").await.refused(404, "NotFound");
+    assert_eq!(resources(&api, "storage.k8s.io/v1beta1").await, ["volumeattributesclasses"]);
+    let policies = resources(&api, "admissionregistration.k8s.io/v1alpha1").await;
+    assert_eq!(policies, ["mutatingadmissionpolicies", "mutatingadmissionpolicybindings"]);
+    server.tasks.shutdown().stop();
+    let gates = ["ClusterTrustBundle=true", "StorageVersionMigrator=true"];
+    let server = configured("api/beta=true", &gates).await;
+    let api = server.admin();
+    assert_eq!(resources(&api, "certificates.k8s.io/v1beta1").await, ["clustertrustbundles"]);
+    let migrations = resources(&api, "storagemigration.k8s.io/v1beta1").await;
+    assert_eq!(migrations, ["storageversionmigrations", "storageversionmigrations/status"]);
+    server.tasks.shutdown().stop();
+    // The gate alone does not serve the version.
+    let server = configured("api/ga=true", &gates).await;
+    let path = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles";
+    server.admin().get(path).await.refused(404, "NotFound");
+    server.tasks.shutdown().stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keeps_trust_bundles_while_their_version_is_off() {
+    let on = "certificates.k8s.io/v1beta1=true";
+    let server = configured(on, &["ClusterTrustBundle=true"]).await;
+    let (api, path) = (server.admin(), "/apis/certificates.k8s.io/v1beta1/clustertrustbundles");
+    let bundle = |name: &str, signer: &str| json!({"metadata": {"name": name}, "spec": {"signerName": signer, "trustBundle": pem("ca")}});
+    api.post(path, &bundle("plain", "")).await.ok();
+    api.post(path, &bundle("a.b:c:one", "a.b/c")).await.ok();
+    let selected = api.get(&format!("{path}?fieldSelector=spec.signerName%3Da.b/c")).await.ok();
+    assert_eq!(selected["items"].as_array().unwrap().len(), 1);
+    let table = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
+    let table: Value = api.send("GET", path, &table, "").await.ok();
+    assert_eq!(table["rows"][0]["cells"], json!(["a.b:c:one", "a.b/c"]));
+    // A user without the right to attest for the signer cannot create or change its bundles.
+    let role = json!({"metadata": {"name": "bundles"}, "rules": [{"verbs": ["*"],
+        "apiGroups": ["certificates.k8s.io"], "resources": ["clustertrustbundles"]}]});
+    let binding = json!({"metadata": {"name": "bundles"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "bundles"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "eve"}]});
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    api.post(&format!("{rbac}/clusterroles"), &role).await.ok();
+    api.post(&format!("{rbac}/clusterrolebindings"), &binding).await.ok();
+    let eve = server.user("eve", &[]);
+    eve.post(path, &bundle("eves", "")).await.ok();
+    let message = eve.post(path, &bundle("a.b:c:two", "a.b/c")).await.refused(403, "Forbidden");
+    assert!(message.contains("user not permitted to attest for signerName"), "{message}");
+    let other = json!({"spec": {"trustBundle": pem("evil")}});
+    eve.patch(&format!("{path}/a.b:c:one"), "merge", &other).await.refused(403, "Forbidden");
+    server.user("mallory", &[]).get(path).await.refused(403, "Forbidden");
+    // Service accounts may read all bundles.
+    let groups = ["system:serviceaccounts", "system:serviceaccounts:default"];
+    server.user("system:serviceaccount:default:default", &groups).get(path).await.ok();
+    server.tasks.shutdown().stop();
+    let off = server.beside().await;
+    off.admin().get(path).await.refused(404, "NotFound");
+    off.tasks.shutdown().stop();
+    let again = server
+        .beside_with(|config| {
+            config.runtime_config = RuntimeConfig::parse(&[on.to_owned()]).unwrap();
+            config.features = FeatureGates::parse(["ClusterTrustBundle=true"]).unwrap();
+        })
+        .await;
+    let found = again.admin().get(path).await.ok();
+    assert_eq!(found["items"].as_array().unwrap().len(), 3);
+    let alpha = "/apis/certificates.k8s.io/v1alpha1/clustertrustbundles";
+    again.admin().get(alpha).await.refused(404, "NotFound");
+    again.tasks.shutdown().stop();
+}
