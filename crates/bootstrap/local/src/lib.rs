@@ -13,6 +13,8 @@
 mod agent;
 mod certs;
 mod cluster;
+mod config;
+mod configure;
 mod containerd;
 mod context;
 mod control_plane;
@@ -20,6 +22,8 @@ mod down;
 mod error;
 mod health;
 mod images;
+mod kubectl;
+mod logs;
 mod mark;
 mod metrics;
 mod network;
@@ -31,14 +35,22 @@ mod replicated;
 mod status;
 mod storage;
 mod supervisor;
+mod support;
 mod up;
 mod wait;
 
 pub use agent::run as run_agent;
 pub use cluster::{Cluster, DEFAULT_NAME};
+pub use config::{
+    ClusterConfig, ConfigError, ExtraMount, LoadBalancer, LoadBalancerError, NodeConfig,
+    PublishError, PublishedPort, Registry,
+};
+pub use configure::ConfigArgs;
 pub use control_plane::run as run_control_plane;
 pub use down::{Args as DownArgs, run as down};
 pub use error::Error;
+pub use kubectl::{Args as KubectlArgs, run as kubectl};
+pub use logs::{Args as LogsArgs, run as logs};
 pub use network::{Command as NetworkCommand, print as print_network, run as run_network};
 pub use nodes::{
     cmd::{Args as NodeArgs, run as node},
@@ -48,4 +60,5 @@ pub use nodes::{
 pub use status::{Args as StatusArgs, run as status};
 pub use storage::{Command as StorageCommand, print as print_storage};
 pub use supervisor::run as run_supervisor;
+pub use support::{Args as SupportArgs, run as support_bundle};
 pub use up::{Args as UpArgs, run as up};

@@ -20,6 +20,15 @@ pub(crate) enum Command {
     Down(local::DownArgs),
     Status(local::StatusArgs),
     Node(local::NodeArgs),
+    Kubectl(local::KubectlArgs),
+    Logs(local::LogsArgs),
+    SupportBundle(local::SupportArgs),
+    /// Prints the completion script of a shell, for all commands
+    #[command(name = "shell-completion")]
+    ShellCompletion {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
     /// Draws the start-up steps over time
     Timeline(timeline::Args),
     /// Waits until it is stopped: the first process of a Pod
