@@ -36,6 +36,19 @@ const CONFIG: &str = "crates/api/api-config/src/";
 
 const SOURCES: &[Source] = &[
     Source {
+        heading: "A cluster on this machine",
+        reader: "`windlass up` reads this file with `--config`.",
+        kinds: &[("ClusterConfig", "windlass.io/v1alpha1")],
+        files: &[
+            // The types of the same names below are other ones, and win.
+            "kubeadm/cluster.rs",
+            "../../../bootstrap/local/src/config.rs",
+            "../../../bootstrap/local/src/config/node.rs",
+            "../../../bootstrap/local/src/config/load_balancer.rs",
+            "../../../bootstrap/local/src/config/registry.rs",
+        ],
+    },
+    Source {
         heading: "kubeadm",
         reader: "`windlass init`, `join`, `reset` and `config` read these files with `--config`.",
         kinds: &[
@@ -170,7 +183,9 @@ fn shape(of: &str, types: &BTreeMap<String, Type>) -> (String, Option<String>) {
         let (text, name) = shape(inner, types);
         return (format!("list of {text}"), name);
     }
-    if let Some(inner) = inside("BTreeMap<String, ").or_else(|| inside("Map<")) {
+    if let Some(inner) =
+        inside("BTreeMap<String, ").or_else(|| inside("Map<String, ")).or_else(|| inside("Map<"))
+    {
         let (text, name) = shape(inner, types);
         return (format!("map of {text}"), name);
     }

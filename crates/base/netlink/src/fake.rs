@@ -202,6 +202,10 @@ impl Net for Fake {
         Ok(())
     }
 
+    fn add_service_address(&self, index: u32, cidr: Cidr) -> Result<(), Error> {
+        self.add_address(index, cidr)
+    }
+
     fn delete_address(&self, index: u32, cidr: Cidr) -> Result<(), Error> {
         let mut state = self.state();
         state.log.push(format!("delete address {cidr} from {index}"));

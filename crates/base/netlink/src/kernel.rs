@@ -68,6 +68,10 @@ impl Net for Kernel {
         route::add_address(&self.route, index, cidr)
     }
 
+    fn add_service_address(&self, index: u32, cidr: Cidr) -> Result<(), Error> {
+        route::add_service_address(&self.route, index, cidr)
+    }
+
     fn delete_address(&self, index: u32, cidr: Cidr) -> Result<(), Error> {
         route::delete_address(&self.route, index, cidr)
     }

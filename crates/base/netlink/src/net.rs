@@ -170,6 +170,8 @@ pub trait Net: Send + Sync {
     fn addresses(&self) -> Result<Vec<Address>, Error>;
     /// Adds an address. Succeeds if it exists.
     fn add_address(&self, index: u32, cidr: Cidr) -> Result<(), Error>;
+    /// Adds an address of a service. Programs of the host do not use it as a source. Succeeds if it exists.
+    fn add_service_address(&self, index: u32, cidr: Cidr) -> Result<(), Error>;
     /// Deletes an address.
     fn delete_address(&self, index: u32, cidr: Cidr) -> Result<(), Error>;
     /// Returns the main table's routes of both families.

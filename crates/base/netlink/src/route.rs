@@ -25,6 +25,7 @@ const GET_NEIGHBOUR: u16 = 30;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const IFA_BROADCAST: u16 = 4;
+const IFA_CACHEINFO: u16 = 6;
 /// Skips duplicate address detection, which would delay a Pod by a second. The addresses are known to be unique.
 const NO_DAD: u8 = 0x02;
 
@@ -42,6 +43,18 @@ fn address_message(kind: u16, flags: u16, index: u32, cidr: Cidr) -> Message {
 
 pub(crate) fn add_address(socket: &Socket, index: u32, cidr: Cidr) -> Result<(), Error> {
     let mut message = address_message(NEW_ADDRESS, CREATE | REPLACE, index, cidr);
+    socket.change(Operation("adding address", &cidr), &mut message)
+}
+
+/// The preferred and the valid lifetime of an address that is never a source by default (`ifa_cacheinfo`).
+const NOT_PREFERRED: [u32; 4] = [0, u32::MAX, 0, 0];
+
+/// Adds an address that is deprecated in the sense of RFC 4862: it answers, and no program uses it as a source unless
+/// the program binds to it.
+pub(crate) fn add_service_address(socket: &Socket, index: u32, cidr: Cidr) -> Result<(), Error> {
+    let mut message = address_message(NEW_ADDRESS, CREATE | REPLACE, index, cidr);
+    let lifetimes: Vec<u8> = NOT_PREFERRED.into_iter().flat_map(u32::to_ne_bytes).collect();
+    message.attribute(IFA_CACHEINFO, &lifetimes);
     socket.change(Operation("adding address", &cidr), &mut message)
 }
 

@@ -1,7 +1,8 @@
-//! The objects of the add-ons in the order to apply: cluster DNS, kube-proxy, Pod network, Metrics API and
-//! StorageClass.
+//! The objects of the add-ons in the order to apply: cluster DNS, kube-proxy, Pod network, Metrics API,
+//! StorageClass and load balancer addresses.
 
 mod coredns;
+pub mod load_balancer;
 pub mod metrics;
 pub mod network;
 mod proxy;

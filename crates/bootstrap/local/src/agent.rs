@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bootstrap_core::Layout;
+use bootstrap_core::{Layout, addons};
 use client::Client;
 use telemetry::Recorder;
 
@@ -30,6 +30,7 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     let client = Client::from_kubeconfig_file(&kubeconfig, &version::user_agent("kubelet"))?;
     network::start(&cluster, &client, tasks, &recorder)?;
     start_proxy(&cluster, tasks)?;
+    start_announcements(&cluster, tasks)?;
     if !cluster.is_member() {
         // The node can run Pods without the Metrics API.
         if let Err(error) = metrics::start(&cluster, tasks).await {
@@ -58,6 +59,41 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     Ok(())
 }
 
+/// Announces the addresses of LoadBalancer Services if they come from ranges.
+fn start_announcements(cluster: &Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
+    let ranges = cluster.settings.config.load_balancer.cidrs()?;
+    if ranges.is_empty() {
+        return Ok(());
+    }
+    let settings = vip::SpeakerSettings {
+        node: cluster.settings.node_name.clone(),
+        ranges,
+        namespace: addons::load_balancer::NAMESPACE.to_owned(),
+        // Only this host is connected to other networks than the link between the nodes.
+        beside: (!cluster.is_member()).then_some(cluster.settings.address),
+    };
+    let kubeconfig = Layout::under(cluster.home()).kubeconfig(network::KUBECONFIG);
+    let client = Client::from_kubeconfig_file(&kubeconfig, "windlass-load-balancer")?;
+    let net = Arc::new(netlink::Kernel::open()?);
+    let running = tasks.clone();
+    tasks.essential("load balancer addresses", async move {
+        vip::announce(settings, client, net, &running).await;
+    });
+    Ok(())
+}
+
+/// Returns the ports of this host that lead to node ports.
+fn published(cluster: &Cluster) -> Vec<net_core::plan::PublishedPort> {
+    let publish = cluster.settings.config.publish.iter();
+    publish
+        .map(|published| net_core::plan::PublishedPort {
+            protocol: published.protocol,
+            port: published.port,
+            node_port: published.node_port,
+        })
+        .collect()
+}
+
 fn start_proxy(cluster: &Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     let kubeconfig = Layout::under(cluster.home()).kubeconfig("kube-proxy.conf");
     let client = Client::from_kubeconfig_file(&kubeconfig, &version::user_agent("kube-proxy"))?;
@@ -65,9 +101,13 @@ fn start_proxy(cluster: &Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     config.client_connection.kubeconfig = kubeconfig.display().to_string();
     config.cluster_cidr.clone_from(&cluster.settings.pod_cidr);
     config.hostname_override.clone_from(&cluster.settings.node_name);
+    let config = cluster.settings.config.kube_proxy_over(config)?;
     let (mut settings, warnings) = proxy::Settings::new(&config, &cluster.settings.node_name)?;
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     settings.cluster = cluster.bridge();
+    if !cluster.is_member() {
+        settings.published = published(cluster);
+    }
     let net = netlink::Kernel::open()?;
     let running = tasks.clone();
     tasks.essential("kube-proxy", async move {

@@ -55,6 +55,27 @@ pub(crate) fn ensure_serving_certificate(
     Ok(true)
 }
 
+/// Removes the API server's certificate if it lacks one of the names that it needs, and issues another one.
+pub(crate) fn ensure_server_names(cluster: &Cluster, now: SystemTime) -> Result<(), Error> {
+    for node in std::iter::once(cluster.clone()).chain(cluster.members()?) {
+        let (layout, plan) = (node.layout(), self::plan(&node)?);
+        let path = layout.pki("apiserver", "crt");
+        let Some(leaf) = plan.leaves.iter().find(|leaf| leaf.base == "apiserver") else { continue };
+        if !path.exists() {
+            continue;
+        }
+        let has = pki::read_cert(&path)?.info()?.alt_names;
+        if leaf.spec.alt_names.iter().all(|name| has.contains(name)) {
+            continue;
+        }
+        for file in [path, layout.pki("apiserver", "key")] {
+            std::fs::remove_file(&file).map_err(Error::file("removing", &file))?;
+        }
+        bootstrap::certs::ensure(&layout.certificates, &plan, now)?;
+    }
+    Ok(())
+}
+
 /// Renews every certificate with at most a third of its life left. A failure does not stop the others.
 pub(crate) fn renew_due(
     cluster: &Cluster,

@@ -8,12 +8,16 @@ use std::{
 use bootstrap_core::{
     Layout,
     config::{Facts, Init},
+    manifests::Component,
 };
 use client::Client;
 use net_core::Cidr;
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
+use crate::{
+    config::{ClusterConfig, ExtraMount},
+    error::Error,
+};
 
 /// The name of the cluster if `--name` is not given.
 pub const DEFAULT_NAME: &str = "windlass";
@@ -69,6 +73,12 @@ pub struct Settings {
     /// The user's kubeconfig, which holds a copy of the administrator's certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeconfig: Option<PathBuf>,
+    /// The mounts of a further node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub extra_mounts: Vec<ExtraMount>,
+    /// The document of `up --config`, with the changes by flags. A later `up` may change it.
+    #[serde(default)]
+    pub config: ClusterConfig,
 }
 
 /// Returns the encryption configuration of the cluster with this root. Without the file, nothing is encrypted.
@@ -83,10 +93,6 @@ pub(crate) fn ranges(list: &str) -> Result<Vec<Cidr>, Error> {
     };
     list.split(',').map(parse).collect()
 }
-
-/// The admission plugins of `up` besides upstream's defaults. Without `DenyServiceExternalIPs`, the author of a Service
-/// can hijack traffic to other addresses (CVE-2020-8554), and nothing under `up` needs external addresses.
-pub(crate) const ADMISSION_PLUGINS: [&str; 2] = ["NodeRestriction", "DenyServiceExternalIPs"];
 
 impl Cluster {
     /// Returns a cluster's root if `--root` is not given.
@@ -153,6 +159,12 @@ impl Cluster {
         // ECDSA keys are generated fast. RSA keys would take longer than the whole start.
         init.cluster.encryption_algorithm = "ECDSA-P256".to_owned();
         init.cluster.api_server.cert_sans = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let config = &settings.config;
+        init.cluster.api_server.cert_sans.extend(config.api_server.cert_sans.iter().cloned());
+        init.cluster.api_server.extra_args = config.extra_args(Component::ApiServer);
+        init.cluster.controller_manager.extra_args =
+            config.extra_args(Component::ControllerManager);
+        init.cluster.scheduler.extra_args = config.extra_args(Component::Scheduler);
         init.kubelet = self.kubelet(&layout);
         if let Some(tag) = &settings.etcd {
             self.replicate(&mut init.cluster, tag);
@@ -182,7 +194,8 @@ impl Cluster {
         hard.insert("memory.available".to_owned(), "100Mi".to_owned());
         kubelet.eviction_hard = Some(hard);
         kubelet.image_gc_high_threshold_percent = Some(100);
-        kubelet
+        // The document was checked when it was read.
+        self.settings.config.kubelet_over(kubelet.clone()).unwrap_or(kubelet)
     }
 
     pub(crate) fn kubelet(&self, layout: &Layout) -> api_config::KubeletConfiguration {
@@ -279,6 +292,8 @@ pub(crate) fn example(root: &Path) -> Cluster {
         link: None,
         member_of: None,
         kubeconfig: None,
+        extra_mounts: Vec::new(),
+        config: ClusterConfig::default(),
     };
     Cluster { name: "test".to_owned(), root: root.to_owned(), settings }
 }

@@ -2,7 +2,7 @@
 
 use instances::runtime;
 
-use crate::{cluster::Cluster, error::Error};
+use crate::{cluster::Cluster, configure, error::Error};
 
 /// The sandbox image: this binary, which runs as PID 1 of every Pod.
 pub(crate) const PAUSE_IMAGE: &str = "registry.k8s.io/pause:3.10.2";
@@ -14,12 +14,14 @@ pub(crate) fn configure(cluster: &Cluster) -> Result<std::path::PathBuf, Error> 
     let directory = cluster.root.join("etc/containerd");
     std::fs::create_dir_all(&directory).map_err(Error::file("creating", &directory))?;
     let path = directory.join("config.toml");
-    pki::write_file(&path, text(cluster).as_bytes(), 0o644)?;
+    configure::write_registries(cluster)?;
+    // It may contain passwords of registries.
+    pki::write_file(&path, text(cluster)?.as_bytes(), pki::KEY_MODE)?;
     Ok(path)
 }
 
-fn text(cluster: &Cluster) -> String {
-    runtime::config(&runtime::Paths {
+fn text(cluster: &Cluster) -> Result<String, Error> {
+    Ok(runtime::config(&runtime::Paths {
         root: &cluster.root.join("var/lib/containerd"),
         state: &cluster.run().join("containerd"),
         socket: &cluster.containerd_socket(),
@@ -27,6 +29,7 @@ fn text(cluster: &Cluster) -> String {
         plugins: &cluster.cni_bin(),
         networks: &cluster.cni_conf(),
         sandbox: PAUSE_IMAGE,
-        credentials: &std::collections::BTreeMap::new(),
-    })
+        credentials: &configure::encoded_credentials(cluster)?,
+        registry_hosts: Some(&cluster.registry_hosts()),
+    }))
 }

@@ -7,17 +7,14 @@ use std::{
 };
 
 use api_meta::UserInfo;
-use apiserver::{ApiServer, Config, FeatureGates, FrontProxy, ProxyClient, TokenKeys};
+use apiserver::{ApiServer, FeatureGates, TokenKeys};
 use bootstrap_core::constants;
 use client::Client;
 use diagnostics::component_metrics;
 use encryption::Encryption;
 use telemetry::{Recorder, metrics::Metrics};
 
-use crate::{
-    cluster::{self, Cluster, encryption_file},
-    error::Error,
-};
+use crate::{cluster::Cluster, configure, error::Error};
 
 /// Runs the control plane until shutdown.
 pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
@@ -33,7 +30,9 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
         opened.await.map_err(|source| Error::Task { operation: "opening the store", source })??;
     step.done();
     let mut step = recorder.begin("start the API server");
-    let config = api_config(&cluster)?;
+    let flags = configure::api_server(&cluster)?;
+    flags.ignored.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
+    let mut config = flags.config()?;
     let keys = [&config.tls_certificate, &config.tls_key];
     let token_keys: Vec<_> = match &config.token_keys {
         TokenKeys::Files { signing, verifying } => {
@@ -46,8 +45,8 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     keys.into_iter().chain(certificates).for_each(|file| {
         step.read(file);
     });
-    let encryption = encryption(&cluster, tasks).await?;
-    let config = Config { encryption: Some(encryption.clone()), ..config };
+    let encryption = encryption(&flags, tasks).await?;
+    config.encryption = Some(encryption.clone());
     let store = apiserver::encrypted(Arc::new(store), encryption);
     if let Some((every, keep)) = cluster.settings.snapshots {
         let every = Duration::from_secs(every.max(1));
@@ -68,19 +67,25 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     Ok(())
 }
 
-/// Loads the encryption at rest, and follows its file.
-async fn encryption(cluster: &Cluster, tasks: &rt::Tasks) -> Result<Arc<Encryption>, Error> {
-    let path = encryption_file(&cluster.root);
-    if !path.exists() {
+/// Loads the configuration of encryption at rest. Without one, encrypted values are not read as objects.
+async fn encryption(
+    flags: &apiserver::flags::Args,
+    tasks: &rt::Tasks,
+) -> Result<Arc<Encryption>, Error> {
+    let Some(path) = flags.encryption_provider_config.clone() else {
         return Ok(Arc::new(Encryption::none()));
-    }
+    };
+    let reload = flags.encryption_provider_config_automatic_reload;
     let clock = Arc::new(rt::SystemClock);
-    let loaded = Arc::new(Encryption::load(path.clone(), true, tasks.clone(), clock).await?);
-    let followed = loaded.clone();
-    tasks.keep("encryption configuration", move || {
-        followed.clone().follow(path.clone(), encryption::POLL)
-    });
-    Ok(loaded)
+    let loaded = Encryption::load(path.clone(), reload, tasks.clone(), clock).await?;
+    let encryption = Arc::new(loaded);
+    if reload {
+        let followed = encryption.clone();
+        tasks.keep("encryption configuration", move || {
+            followed.clone().follow(path.clone(), encryption::POLL)
+        });
+    }
+    Ok(encryption)
 }
 
 fn user(name: &str) -> UserInfo {
@@ -121,9 +126,12 @@ async fn start_scheduler(
     tasks: &rt::Tasks,
 ) -> Result<(), Error> {
     let component = "kube-scheduler";
+    let flags = configure::scheduler(cluster)?;
+    let features = flags.features.gates()?;
     let config = scheduler::Config {
-        metrics: component_metrics(&FeatureGates::default()),
-        ..scheduler::Config::default()
+        metrics: component_metrics(&features),
+        leader_election: false,
+        ..flags.args.config()?
     };
     let client = api.client(user("system:kube-scheduler"), component);
     let resources = config.resources.clone();
@@ -131,6 +139,7 @@ async fn start_scheduler(
     let settings = diagnostics::Settings {
         page: Some(diagnostics::Page { path: "/metrics/resources", text }),
         configuration: config.configz(),
+        features,
         ..pages(cluster, component, constants::SCHEDULER_PORT, &client, &config.metrics)
     };
     diagnostics::serve(settings, tasks).await?;
@@ -150,29 +159,19 @@ async fn start_controllers(
     tasks: &rt::Tasks,
 ) -> Result<(), Error> {
     let component = "kube-controller-manager";
-    let pki = cluster.layout().certificates;
-    let read = |name: &str| {
-        let path = pki.join(name);
-        std::fs::read_to_string(&path).map_err(Error::file("reading", path))
-    };
-    let ca = read("ca.crt")?;
-    // The last two serve nodes that join.
-    let enabled = ["*", "bootstrap-signer-controller", "token-cleaner-controller"];
+    let flags = configure::controller_manager(cluster)?;
+    flags.ignored.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
+    let features = flags.features.gates()?;
     let config = controllers::Config {
-        controllers: enabled.map(str::to_owned).into(),
-        cluster_name: cluster.name.clone(),
-        cluster_cidrs: split_ranges(&cluster.settings.pod_cidr),
-        service_cidrs: split_ranges(&cluster.settings.service_cidr),
-        allocate_node_cidrs: true,
-        root_ca: Some(ca.clone()),
-        signing: Some((ca, read("ca.key")?)),
-        metrics: component_metrics(&FeatureGates::default()),
-        ..controllers::Config::default()
+        leader_election: false,
+        metrics: component_metrics(&features),
+        ..flags.config()?
     };
     let reviewer = api.client(user(controllers::SHARED_IDENTITY), component);
     let port = constants::CONTROLLER_MANAGER_PORT;
     let settings = diagnostics::Settings {
         configuration: config.configz(),
+        features,
         ..pages(cluster, component, port, &reviewer, &config.metrics)
     };
     diagnostics::serve(settings, tasks).await?;
@@ -190,77 +189,4 @@ async fn start_controllers(
         let _ended = controllers::run(config, clients, &running).await;
     });
     Ok(())
-}
-
-fn split_ranges(ranges: &str) -> Vec<String> {
-    ranges.split(',').map(str::to_owned).collect()
-}
-
-fn api_config(cluster: &Cluster) -> Result<Config, Error> {
-    let settings = &cluster.settings;
-    let pki = cluster.layout().certificates;
-    let file = |name: &str| pki.join(name);
-    let headers = |name: &str| vec![name.to_owned()];
-    let any = match settings.address {
-        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    Ok(Config {
-        bind: SocketAddr::new(any, settings.api_port),
-        advertise: settings.address,
-        shares_store: false,
-        service_cidrs: cluster::ranges(&settings.service_cidr)?,
-        node_ports: (30_000, 32_767),
-        allow_privileged: true,
-        event_ttl: Duration::from_secs(3600),
-        compaction_interval: Duration::from_secs(300),
-        tls_certificate: file("apiserver.crt"),
-        tls_key: file("apiserver.key"),
-        self_signed: false,
-        client_ca: Some(file("ca.crt")),
-        token_keys: TokenKeys::Files { signing: file("sa.key"), verifying: vec![file("sa.pub")] },
-        service_account_issuers: vec![format!(
-            "https://kubernetes.default.svc.{}",
-            settings.dns_domain
-        )],
-        encryption: None,
-        audit: apiserver::AuditOptions::default(),
-        token_auth_file: None,
-        extend_token_expiration: true,
-        jwks_uri: None,
-        max_token_expiration: None,
-        egress: apiserver::Egress::default(),
-        serving: apiserver::ServingOptions::default(),
-        features: FeatureGates::default(),
-        runtime_config: apiserver::flags::RuntimeConfig::default(),
-        api_audiences: Vec::new(),
-        kubelet_client: Some((
-            file("apiserver-kubelet-client.crt"),
-            file("apiserver-kubelet-client.key"),
-        )),
-        kubelet_ca: Some(file("ca.crt")),
-        front_proxy: Some(FrontProxy {
-            ca: file("front-proxy-ca.crt"),
-            allowed_names: vec!["front-proxy-client".to_owned()],
-            username_headers: headers("X-Remote-User"),
-            uid_headers: headers("X-Remote-Uid"),
-            group_headers: headers("X-Remote-Group"),
-            extra_prefixes: headers("X-Remote-Extra-"),
-        }),
-        proxy_client: Some(ProxyClient {
-            certificate: file("front-proxy-client.crt"),
-            key: file("front-proxy-client.key"),
-        }),
-        authentication: apiserver::AuthenticationOptions::default(),
-        authorization: apiserver::AuthorizationOptions::default(),
-        anonymous: true,
-        bootstrap_tokens: true,
-        enable_admission: cluster::ADMISSION_PLUGINS.map(str::to_owned).into(),
-        disable_admission: Vec::new(),
-        admission_file: None,
-        seats: Config::SEATS,
-        request_timeout: Config::REQUEST_TIMEOUT,
-        processor_time: Config::PROCESSOR_TIME,
-        tracing: None,
-    })
 }

@@ -165,6 +165,9 @@ fn remove_network(cluster: &Cluster) {
     }
     let _ = Command::new("ip").args(["link", "delete", &cluster.bridge()]).output();
     let bridge = cluster.bridge();
+    if let Err(error) = remove_addresses(cluster) {
+        tracing::warn!(%error, "cannot remove load balancer addresses");
+    }
     let removed = netlink::Kernel::open().and_then(|net| {
         if proxy::guards_loopback(&net, |table| table.owner() == Some(&bridge))? {
             proxy::unroute_localhost();
@@ -174,6 +177,15 @@ fn remove_network(cluster: &Cluster) {
     if let Err(error) = removed {
         tracing::warn!(%error, "cannot remove the cluster's nftables tables");
     }
+}
+
+/// Removes the addresses of LoadBalancer Services that a killed agent has left.
+fn remove_addresses(cluster: &Cluster) -> Result<(), Error> {
+    let ranges = cluster.settings.config.load_balancer.cidrs()?;
+    if !ranges.is_empty() {
+        vip::remove(&netlink::Kernel::open()?, &ranges)?;
+    }
+    Ok(())
 }
 
 /// Removes the cluster's tables. The bridge's name, which is unique to the cluster, is part of the CNI table's name and

@@ -2,7 +2,11 @@
 
 use std::path::PathBuf;
 
-use crate::{problem::Problem, secrets::error::SecretsError};
+use crate::{
+    config::{ConfigError, LoadBalancerError, PublishError},
+    problem::Problem,
+    secrets::error::SecretsError,
+};
 
 /// An error in starting, running or removing a local cluster.
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +73,24 @@ pub enum Error {
     NoIpv4,
     #[error("the link range {0:?} in the cluster's settings is invalid, expected: a CIDR")]
     LinkRange(String),
+    #[error(transparent)]
+    LoadBalancer(#[from] LoadBalancerError),
+    #[error(transparent)]
+    Publish(#[from] PublishError),
+    #[error("--san {0} is neither a DNS name nor an IP address")]
+    San(String),
+    #[error(transparent)]
+    Document(#[from] ConfigError),
+    #[error("apiServer.extraArgs: {0}")]
+    ApiServerFlags(#[from] apiserver::flags::FlagError),
+    #[error("controllerManager.extraArgs: {0}")]
+    ControllerFlags(#[from] controllers::FlagError),
+    #[error("scheduler.extraArgs: {0}")]
+    SchedulerFlags(#[from] scheduler::ConfigError),
+    #[error("featureGates: {0}")]
+    FeatureGates(#[from] api_config::FeatureGateError),
+    #[error("the configuration of encryption at rest: {0}")]
+    Encryption(#[from] encryption::ConfigError),
     #[error("node {0} is this host itself; `windlass down` stops it with the cluster")]
     NodeIsHost(String),
     #[error("there is no node {name}; further nodes of this cluster: {names}")]
@@ -128,6 +150,8 @@ pub enum Error {
     Import(#[from] oci::ImportError),
     #[error(transparent)]
     Network(#[from] cni::InstallError),
+    #[error(transparent)]
+    Announcement(#[from] vip::Error),
     #[error(transparent)]
     Machine(#[from] instances::Error),
 }

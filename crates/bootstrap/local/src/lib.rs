@@ -13,6 +13,8 @@
 mod agent;
 mod certs;
 mod cluster;
+mod config;
+mod configure;
 mod containerd;
 mod context;
 mod control_plane;
@@ -20,6 +22,8 @@ mod down;
 mod error;
 mod health;
 mod images;
+mod kubectl;
+mod logs;
 mod mark;
 mod metrics;
 mod network;
@@ -32,16 +36,24 @@ mod secrets;
 mod status;
 mod storage;
 mod supervisor;
+mod support;
 mod takeover;
 mod up;
 mod wait;
 
 pub use agent::run as run_agent;
 pub use cluster::{Cluster, DEFAULT_NAME};
+pub use config::{
+    ClusterConfig, ConfigError, ExtraMount, LoadBalancer, LoadBalancerError, NodeConfig,
+    PublishError, PublishedPort, Registry,
+};
+pub use configure::ConfigArgs;
 pub use context::default_kubeconfig;
 pub use control_plane::run as run_control_plane;
 pub use down::{Args as DownArgs, run as down};
 pub use error::Error;
+pub use kubectl::{Args as KubectlArgs, run as kubectl};
+pub use logs::{Args as LogsArgs, run as logs};
 pub use network::{Command as NetworkCommand, print as print_network, run as run_network};
 pub use nodes::{
     cmd::{Args as NodeArgs, run as node},
@@ -52,4 +64,5 @@ pub use secrets::{Args as SecretsArgs, SecretsError, run as secrets_encrypt};
 pub use status::{Args as StatusArgs, run as status, unmet_cause};
 pub use storage::{Command as StorageCommand, print as print_storage};
 pub use supervisor::run as run_supervisor;
+pub use support::{Args as SupportArgs, run as support_bundle};
 pub use up::{Args as UpArgs, run as up};

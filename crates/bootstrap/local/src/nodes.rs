@@ -130,6 +130,9 @@ pub(crate) fn choose_link(cluster: &mut Cluster) -> Result<(), Error> {
         for text in [&cluster.settings.pod_cidr, &cluster.settings.service_cidr] {
             used.extend(ranges(text)?);
         }
+        // The nodes need addresses besides those of a load balancer range in their network.
+        let balanced = cluster.settings.config.load_balancer.cidrs()?;
+        used.extend(balanced.into_iter().filter(|range| range.prefix <= 24));
         cluster.settings.link = Some(link::choose_subnet(&used)?.to_string());
     }
     Ok(())
@@ -153,10 +156,12 @@ fn make(cluster: &Cluster, others: &[Cluster], is_control_plane: bool) -> Result
     let used = all().map(|node| node.settings.node_name.as_str()).collect();
     let name = free_name(&used, is_control_plane);
     let addresses: BTreeSet<IpAddr> = all().map(|node| node.settings.address).collect();
+    let own = cluster.settings.config.nodes.get(1 + others.len());
     let settings = Settings {
         node_name: name.clone(),
-        address: link::next_address(cluster.link_subnet()?, &addresses)?,
+        address: free_address(cluster, addresses)?,
         control_plane: is_control_plane,
+        extra_mounts: own.map(|node| node.extra_mounts.clone()).unwrap_or_default(),
         member_of: Some(cluster.root.clone()),
         ..cluster.settings.clone()
     };
@@ -172,6 +177,18 @@ fn make(cluster: &Cluster, others: &[Cluster], is_control_plane: bool) -> Result
     // Written last: a node without settings does not count.
     node.save()?;
     Ok(node)
+}
+
+/// Returns a free address on the link that is in no range of load balancer addresses.
+fn free_address(cluster: &Cluster, mut taken: BTreeSet<IpAddr>) -> Result<IpAddr, Error> {
+    let (subnet, ranges) = (cluster.link_subnet()?, cluster.settings.config.load_balancer.cidrs()?);
+    loop {
+        let address = link::next_address(subnet, &taken)?;
+        if !ranges.iter().any(|range| range.contains(address)) {
+            return Ok(address);
+        }
+        taken.insert(address);
+    }
 }
 
 /// Creates a node's directories at each start, because `down` may keep the node and remove them.

@@ -7,7 +7,7 @@ use std::{fs, path::PathBuf, process::Command, sync::Arc, time::Duration};
 
 use api_config::{
     GoDuration,
-    kubeadm::{Arg, ClusterConfiguration, LocalEtcd},
+    kubeadm::{ClusterConfiguration, LocalEtcd},
 };
 use bootstrap::{containers::Runtime, host::Host, images::Sources, init, node::Node, phase};
 use bootstrap_core::constants::OWN_REPOSITORY;
@@ -15,7 +15,7 @@ use instances::link::gateway;
 use telemetry::Progress;
 
 use crate::{
-    cluster::{ADMISSION_PLUGINS, Cluster},
+    cluster::Cluster,
     containerd::{PAUSE_IMAGE, WINDLASS_IMAGE},
     error::Error,
 };
@@ -41,8 +41,6 @@ impl Cluster {
     pub(crate) fn replicate(&self, cluster: &mut ClusterConfiguration, etcd: &str) {
         ENDPOINT.clone_into(&mut cluster.control_plane_endpoint);
         OWN_REPOSITORY.clone_into(&mut cluster.image_repository);
-        let plugins = Arg::new("enable-admission-plugins", ADMISSION_PLUGINS.join(","));
-        cluster.api_server.extra_args.push(plugins);
         // The first node connects to its etcd peers from its address on the link, and etcd verifies this address.
         let on_link = self.link_subnet().ok().and_then(|subnet| gateway(subnet).ok());
         cluster.etcd.local = Some(LocalEtcd {

@@ -13,12 +13,15 @@ use bootstrap_core::{addons, kubeconfigs};
 use client::{Client, ListOptions, PatchKind, PatchTarget, Resource};
 use pki::Subject;
 use serde_json::{Value, json};
+use sys::supervision;
 use telemetry::{Progress, Recorder};
 use tokio::{sync::oneshot, time::Instant};
 
 use crate::{
     certs,
     cluster::{Cluster, DEFAULT_NAME, Settings, encryption_file, ranges},
+    config::{self, ClusterConfig},
+    configure::{self, ConfigArgs},
     containerd, context,
     error::Error,
     images, mark, metrics, network, nodes, preflight,
@@ -26,6 +29,9 @@ use crate::{
     replicated, secrets, status, takeover,
     wait::{check_up, wait},
 };
+
+/// The time that a process has to end before it is killed.
+const RESTART: Duration = Duration::from_secs(10);
 
 /// Brings up a cluster on this host.
 #[derive(Clone, Debug, clap::Args)]
@@ -46,16 +52,6 @@ pub struct Args {
     /// more
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=100))]
     pub nodes: u8,
-    /// The number of control planes among the nodes. Several store the cluster's objects in etcd, which must be
-    /// installed
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=7))]
-    pub control_planes: u8,
-    /// Tunnel packets between Pods of different nodes (VXLAN) even where plain routes would do
-    #[arg(long)]
-    pub tunnel: bool,
-    /// Give Pods and Services an IPv6 address besides the IPv4 one
-    #[arg(long)]
-    pub dual_stack: bool,
     /// Save all objects at this interval, such as 1h, to files in ROOT/snapshots; 'windlass snapshot restore' reads
     /// them. Takes effect at the next start of a cluster that runs
     #[arg(long)]
@@ -63,16 +59,16 @@ pub struct Args {
     /// The number of these files that are kept
     #[arg(long, default_value_t = 24, requires = "snapshot_every")]
     pub snapshot_keep: usize,
-    /// The address range of Pods; two with a comma for both families [default: 10.244.0.0/16]
-    #[arg(long, value_name = "RANGE")]
-    pub pod_network_cidr: Option<String>,
-    /// The address range of Services; two with a comma for both families [default: 10.96.0.0/12]
-    #[arg(long, value_name = "RANGE")]
-    pub service_cidr: Option<String>,
     /// Encrypt Secrets in the store. Takes effect at the next start of a cluster that runs; `windlass secrets-encrypt
     /// reencrypt` then encrypts those that are there
     #[arg(long)]
     pub secrets_encryption: bool,
+    /// The flags that change the document.
+    #[command(flatten)]
+    pub document: ConfigArgs,
+    /// Print the JSON schema of the files for --config, and do nothing else
+    #[arg(long)]
+    pub print_schema: bool,
     /// The time to wait for the cluster, in seconds
     #[arg(long, default_value_t = 120)]
     pub timeout: u64,
@@ -80,14 +76,13 @@ pub struct Args {
 
 /// Brings the cluster up, or its missing parts. After a reboot of the host, it restarts the cluster.
 pub async fn run(args: Args) -> Result<(), Error> {
+    if args.print_schema {
+        print!("{}", config::SCHEMA);
+        return Ok(());
+    }
     let started = Instant::now();
     let root = Cluster::at(&args.name, args.root.as_deref());
-    let mut cluster = match Cluster::load(&args.name, &root) {
-        Ok(cluster) => cluster,
-        Err(Error::NoCluster(_)) => new_cluster(&args, &root)?,
-        Err(error) => return Err(error),
-    };
-    check_control_planes(&cluster, &args)?;
+    let (mut cluster, old) = load_or_plan(&args, &root)?;
     mark::claim(&root, &args.name)?;
     cluster.settings.kubeconfig = Some(context::path(args.kubeconfig.as_deref()));
     if let Some(every) = args.snapshot_every {
@@ -107,6 +102,8 @@ pub async fn run(args: Args) -> Result<(), Error> {
             nodes::choose_link(&mut cluster)?;
         }
         prepare(&cluster, &progress)?;
+        configure::store(&cluster)?;
+        configure_nodes(&cluster, &old)?;
         add_nodes(&mut cluster, &args, &progress)?;
         progress
             .step("start containerd, control plane and agent", async {
@@ -115,9 +112,12 @@ pub async fn run(args: Args) -> Result<(), Error> {
             .await?;
     } else {
         progress.note("the cluster runs already");
-        cluster.save()?;
+        configure::store(&cluster)?;
+        configure_nodes(&cluster, &old)?;
+        certs::ensure_server_names(&cluster, rt::now())?;
         add_nodes(&mut cluster, &args, &progress)?;
         notify_supervisor(&cluster);
+        restart(&cluster, &old, &progress).await?;
     }
     let members = cluster.members()?;
     // A kept store still reports the Pods as they were before `down`.
@@ -136,6 +136,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let up = nodes_ready(&cluster, &members, &client, deadline);
     progress.wait(step, "the node's condition Ready", up).await?;
     label(&cluster, &client).await?;
+    configure::apply_nodes(&cluster, &old, &client).await?;
     let up = dns_ready(&cluster, &client, dns_since, deadline);
     progress.wait("wait for cluster DNS", "a Ready Pod of Deployment coredns", up).await?;
     let path = context::path(args.kubeconfig.as_deref());
@@ -149,12 +150,39 @@ pub async fn run(args: Args) -> Result<(), Error> {
     Ok(())
 }
 
+/// Reads the cluster, or plans a new one, with the document that the file and the flags make. Returns the cluster and
+/// its former document.
+fn load_or_plan(args: &Args, root: &Path) -> Result<(Cluster, ClusterConfig), Error> {
+    let (mut cluster, config) = match Cluster::load(&args.name, root) {
+        Ok(cluster) => {
+            let config = args.document.apply(&cluster.settings.config)?;
+            configure::check(&cluster, &config, true)?;
+            (cluster, config)
+        }
+        Err(Error::NoCluster(_)) => {
+            let config = args.document.apply(&ClusterConfig::default())?;
+            let cluster = new_cluster(args, &config, root)?;
+            configure::check(&cluster, &config, false)?;
+            (cluster, config)
+        }
+        Err(error) => return Err(error),
+    };
+    check_control_planes(&cluster, &config)?;
+    let old = std::mem::replace(&mut cluster.settings.config, config);
+    Ok((cluster, old))
+}
+
 /// Returns an error if several control planes are requested for a cluster with an embedded store.
-fn check_control_planes(cluster: &Cluster, args: &Args) -> Result<(), Error> {
-    if args.control_planes == 1 || cluster.is_replicated() {
+fn check_control_planes(cluster: &Cluster, config: &ClusterConfig) -> Result<(), Error> {
+    if control_planes(config) == 1 || cluster.is_replicated() {
         return Ok(());
     }
     Err(Error::OneControlPlane(cluster.name.clone()))
+}
+
+/// Returns the number of control planes that a document wants.
+fn control_planes(config: &ClusterConfig) -> u8 {
+    config.control_planes.unwrap_or(1)
 }
 
 /// Waits for the API server and imports images concurrently, because they are independent and slow.
@@ -213,18 +241,23 @@ async fn api(
     let up = ready(cluster, client, deadline);
     progress.wait("wait for the API server", "its /readyz", up).await?;
     // Applied first: agents retry forbidden requests with an increasing backoff.
-    progress.step("let the Pod network look", apply(client, addons::network::access())).await
+    let mut objects = addons::network::access();
+    if !cluster.settings.config.load_balancer.ranges.is_empty() {
+        objects.extend(addons::load_balancer::objects());
+    }
+    progress.step("let the Pod network look", apply(client, objects)).await
 }
 
-fn new_cluster(args: &Args, root: &Path) -> Result<Cluster, Error> {
+fn new_cluster(args: &Args, config: &ClusterConfig, root: &Path) -> Result<Cluster, Error> {
     let address = match args.address {
         Some(address) => address,
         None => kubelet::default_address().ok_or(Error::NoAddress)?,
     };
+    let networking = &config.networking;
     // The IPv6 defaults are kind's.
     let range_list = |list: &Option<String>, ipv4: &str, ipv6: &str| match list {
         Some(list) => ranges(list).map(|_| list.clone()),
-        None if args.dual_stack => Ok(format!("{ipv4},{ipv6}")),
+        None if networking.dual_stack => Ok(format!("{ipv4},{ipv6}")),
         None => Ok(ipv4.to_owned()),
     };
     let settings = Settings {
@@ -232,12 +265,12 @@ fn new_cluster(args: &Args, root: &Path) -> Result<Cluster, Error> {
         address,
         api_port: 6443,
         kubelet_port: 10250,
-        pod_cidr: range_list(&args.pod_network_cidr, "10.244.0.0/16", "fd00:10:244::/56")?,
-        service_cidr: range_list(&args.service_cidr, "10.96.0.0/12", "fd00:10:96::/112")?,
+        pod_cidr: range_list(&networking.pod_subnet, "10.244.0.0/16", "fd00:10:244::/56")?,
+        service_cidr: range_list(&networking.service_subnet, "10.96.0.0/12", "fd00:10:96::/112")?,
         dns_domain: "cluster.local".to_owned(),
-        tunnel: args.tunnel,
+        tunnel: networking.tunnel,
         snapshots: None,
-        etcd: match args.control_planes {
+        etcd: match control_planes(config) {
             1 => None,
             _ => Some(replicated::etcd_tag()?),
         },
@@ -245,17 +278,54 @@ fn new_cluster(args: &Args, root: &Path) -> Result<Cluster, Error> {
         link: None,
         member_of: None,
         kubeconfig: None,
+        extra_mounts: Vec::new(),
+        config: ClusterConfig::default(),
     };
     Ok(Cluster { name: args.name.clone(), root: root.to_owned(), settings })
 }
 
+/// Writes the configurations of the runtime and the kubelet of existing nodes after a change of the document.
+fn configure_nodes(cluster: &Cluster, old: &ClusterConfig) -> Result<(), Error> {
+    let new = &cluster.settings.config;
+    for node in std::iter::once(cluster.clone()).chain(cluster.members()?) {
+        if old.registries != new.registries {
+            containerd::configure(&node)?;
+        }
+        configure::update_kubelet(&node, old)?;
+    }
+    Ok(())
+}
+
+/// Restarts processes of all nodes, which then use the new options. Containers keep running meanwhile.
+async fn restart(cluster: &Cluster, old: &ClusterConfig, progress: &Progress) -> Result<(), Error> {
+    let roles = configure::concerned(old, &cluster.settings.config);
+    if roles.is_empty() {
+        return Ok(());
+    }
+    let work = async {
+        for role in &roles {
+            let nodes = std::iter::once(cluster.clone()).chain(cluster.members()?);
+            for node in nodes.filter(|node| node.roles().contains(role)) {
+                if let Some(pid) = role.running(&node) {
+                    supervision::stop(pid, RESTART).await;
+                }
+            }
+        }
+        Ok(())
+    };
+    progress.step("restart what the new options concern", work).await
+}
+
 fn add_nodes(cluster: &mut Cluster, args: &Args, progress: &Progress) -> Result<(), Error> {
-    let count = args.nodes.max(args.control_planes);
+    let config = &cluster.settings.config;
+    let listed = u8::try_from(config.nodes.len()).unwrap_or(u8::MAX);
+    let control_planes = control_planes(config);
+    let count = args.nodes.max(control_planes).max(listed);
     if count == 1 && cluster.settings.link.is_none() {
         return Ok(());
     }
     let step = progress.begin("make the other nodes");
-    step.end(nodes::ensure(cluster, count.into(), args.control_planes.into()).map(drop))
+    step.end(nodes::ensure(cluster, count.into(), control_planes.into()).map(drop))
 }
 
 fn check_machine(cluster: &Cluster, progress: &Progress) -> Result<(), Error> {
@@ -298,6 +368,7 @@ fn prepare(cluster: &Cluster, progress: &Progress) -> Result<(), Error> {
     renewed?.into_iter().for_each(|t| {
         step.record().written(t.path);
     });
+    certs::ensure_server_names(cluster, now)?;
     let touched = bootstrap::certs::ensure(&layout.certificates, &plan, now)?;
     touched.into_iter().filter(|t| t.written).for_each(|t| {
         step.record().written(t.path);
@@ -451,6 +522,9 @@ async fn add_ons(cluster: &Cluster, client: &Client) -> Result<(), Error> {
     objects.extend(addons::storage::objects());
     objects.extend(addons::metrics::objects(metrics::address(cluster)));
     apply(client, objects).await?;
+    if cluster.settings.config.load_balancer.disabled {
+        configure::clear_addresses(client).await?;
+    }
     metrics::register(client).await
 }
 

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use api_config::FeatureGates;
-use api_meta::GoDuration;
+use api_meta::{Cidr, GoDuration};
 use client::LeaderElectionConfig;
 use serde_json::{Value, json};
 use telemetry::metrics::Metrics;
@@ -53,8 +53,20 @@ pub struct Config {
     pub max_endpoints_per_slice: usize,
     /// The feature gates.
     pub features: FeatureGates,
+    /// The source of the addresses of LoadBalancer Services.
+    pub load_balancer: LoadBalancerSource,
     /// The registry of the controllers' metrics. Each running controller manager needs its own.
     pub metrics: Metrics,
+}
+
+/// The source of the addresses of LoadBalancer Services (service-lb-controller).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum LoadBalancerSource {
+    /// The nodes' own addresses. A Service gets those on which its ports are free, as k3s's ServiceLB does.
+    #[default]
+    Nodes,
+    /// These ranges. A Service gets an address of its own in each family, which a node announces.
+    Ranges(Vec<Cidr>),
 }
 
 /// The rates at which unhealthy nodes are tainted for eviction, in each zone.
@@ -134,6 +146,7 @@ impl Default for Config {
             eviction: EvictionRates::default(),
             max_endpoints_per_slice: 100,
             features: FeatureGates::default(),
+            load_balancer: LoadBalancerSource::default(),
             metrics: Metrics::default(),
         }
     }
@@ -176,8 +189,9 @@ impl Config {
     }
 }
 
-/// The controllers that `*` does not include, as upstream's.
-const OFF_BY_DEFAULT: &[&str] = &["bootstrap-signer-controller", "token-cleaner-controller"];
+/// The controllers that `*` does not include, as upstream's. Upstream runs service-lb-controller only with a cloud.
+const OFF_BY_DEFAULT: &[&str] =
+    &["bootstrap-signer-controller", "service-lb-controller", "token-cleaner-controller"];
 
 /// Former names of controllers, which flags may still use.
 const FORMER: &[(&str, &str)] = &[
@@ -186,6 +200,7 @@ const FORMER: &[(&str, &str)] = &[
     ("tokencleaner", "token-cleaner-controller"),
     ("clusterrole-aggregation", "clusterrole-aggregation-controller"),
     ("cronjob", "cronjob-controller"),
+    ("service", "service-lb-controller"),
     ("csrapproving", "certificatesigningrequest-approving-controller"),
     ("csrcleaner", "certificatesigningrequest-cleaner-controller"),
     ("csrsigning", "certificatesigningrequest-signing-controller"),
@@ -221,7 +236,6 @@ const FORMER: &[(&str, &str)] = &[
 const NOT_IMPLEMENTED: &[&str] = &[
     "legacy-serviceaccount-token-cleaner-controller",
     "node-route-controller",
-    "service-lb-controller",
     "serviceaccount-token-controller",
     "ttl-controller",
 ];

@@ -27,7 +27,7 @@ pub(crate) use mirror::start as start_mirroring;
 use plan::{MANAGER, Topology};
 use service::follow_pods;
 pub(crate) use slice::Slice;
-use slice::by_service;
+pub(crate) use slice::by_service;
 use writes::Writes;
 
 struct Reconciler {

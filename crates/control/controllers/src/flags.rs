@@ -12,12 +12,12 @@ use api_config::{
     FeatureGateError, FeatureGateFlags, GoDuration, GoFlag as _, LeaderElectionFlags,
     known::{self, Flag, KnownFlags},
 };
-use api_meta::{ErrorList, Path, aggregate};
+use api_meta::{Cidr, ErrorList, Path, aggregate};
 use client::LeaderElectionConfig;
 
 use self::signers::{SignerFiles, SignerFlags};
 use crate::{
-    config::{Autoscaling, Config, EvictionRates},
+    config::{Autoscaling, Config, EvictionRates, LoadBalancerSource},
     registry::registry,
 };
 
@@ -135,6 +135,10 @@ pub struct Args {
     /// Number of endpoints in an EndpointSlice, at most 1000
     #[arg(long, default_value_t = 100, allow_hyphen_values = true)]
     pub max_endpoints_per_slice: i64,
+    /// Ranges of addresses for Services of type LoadBalancer. Without them service-lb-controller, which --controllers
+    /// switches on, gives the nodes' own addresses
+    #[arg(long, value_delimiter = ',')]
+    pub load_balancer_ranges: Vec<Cidr>,
     /// The flag of feature gates
     #[command(flatten)]
     pub features: FeatureGateFlags,
@@ -222,6 +226,9 @@ impl known::Tables for Tables {
     ];
 }
 
+/// The controller of LoadBalancer Services.
+const SERVICE_LB: &str = "service-lb-controller";
+
 /// An error in the flags; nothing has been started.
 #[derive(Debug, thiserror::Error)]
 pub enum FlagError {
@@ -251,6 +258,13 @@ pub enum FlagError {
     EndpointsPerSlice { bound: &'static str, given: i64 },
     #[error("using the flags --leader-elect-*: {}; correct them", aggregate(.0))]
     LeaderElection(ErrorList),
+    #[error(
+        "--controllers switches on {SERVICE_LB}, which runs in the cloud's controller manager with \
+         --cloud-provider=external; leave it out"
+    )]
+    LoadBalancerOfCloud,
+    #[error("--load-balancer-ranges needs {SERVICE_LB}; add it to --controllers")]
+    LoadBalancerRanges,
     #[error("--controllers: {0:?} is not the name of a controller")]
     Controller(String),
     #[error(transparent)]
@@ -302,9 +316,16 @@ impl Args {
             signing_duration: duration(self.cluster_signing_duration, defaults.signing_duration),
             disable_force_detach: self.disable_force_detach_on_timeout,
             autoscaling: self.autoscaling(&defaults.autoscaling),
+            load_balancer: self.load_balancer(),
             metrics: defaults.metrics,
         };
         let names: Vec<_> = registry().iter().map(|controller| controller.name).collect();
+        if config.enables(SERVICE_LB) && self.cloud_provider == "external" {
+            return Err(FlagError::LoadBalancerOfCloud);
+        }
+        if !self.load_balancer_ranges.is_empty() && !config.enables(SERVICE_LB) {
+            return Err(FlagError::LoadBalancerRanges);
+        }
         match config.unknown_controller(&names) {
             Some(unknown) => Err(FlagError::Controller(unknown.to_owned())),
             None => Ok(config),
@@ -353,6 +374,14 @@ impl Args {
         let mut errors = ErrorList::new();
         lease.apply(&self.lease.settings(), &Path::new("leaderElection"), &mut errors);
         if errors.is_empty() { Ok(lease) } else { Err(FlagError::LeaderElection(errors)) }
+    }
+
+    fn load_balancer(&self) -> LoadBalancerSource {
+        if self.load_balancer_ranges.is_empty() {
+            LoadBalancerSource::Nodes
+        } else {
+            LoadBalancerSource::Ranges(self.load_balancer_ranges.clone())
+        }
     }
 
     fn max_endpoints_per_slice(&self) -> Result<usize, FlagError> {
@@ -508,6 +537,17 @@ mod tests {
             Err(FlagError::Controller(_))
         ));
         assert!(parsed(&["--cloud-provider=external"]).config().is_ok());
+        let controllers = "--controllers=*,service-lb-controller";
+        let ranges = "--load-balancer-ranges=192.0.2.0/28,2001:db8::/120";
+        let config = parsed(&[controllers, ranges]).config().unwrap();
+        assert!(
+            matches!(config.load_balancer, LoadBalancerSource::Ranges(ranges) if ranges.len() == 2)
+        );
+        assert!(matches!(
+            parsed(&[controllers, "--cloud-provider=external"]).config(),
+            Err(FlagError::LoadBalancerOfCloud)
+        ));
+        assert!(matches!(parsed(&[ranges]).config(), Err(FlagError::LoadBalancerRanges)));
         assert!(matches!(
             parsed(&["--cloud-provider=aws"]).config(),
             Err(FlagError::CloudProvider(_))

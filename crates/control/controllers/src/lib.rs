@@ -45,6 +45,7 @@ mod ephemeral;
 mod expander;
 mod garbage;
 mod job;
+mod load_balancer;
 mod local_volumes;
 mod namespace;
 mod node_ipam;
@@ -68,7 +69,7 @@ use client::{Client, LeaderElection, LeaderElectionConfig};
 use context::Context;
 use metrics::ControllerMetrics;
 
-pub use config::{Config, EvictionRates};
+pub use config::{Config, EvictionRates, LoadBalancerSource};
 pub use credentials::{SHARED_IDENTITY, ServiceAccounts};
 pub use flags::{Args, FlagError};
 pub use registry::{Controller, registry};

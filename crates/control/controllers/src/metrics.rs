@@ -192,6 +192,7 @@ pub(crate) fn queue_name(controller: &str) -> &str {
         "persistentvolumeclaim-protection-controller" => "pvcprotection",
         "persistentvolume-protection-controller" => "pvprotection",
         "resourceclaim-controller" => "resource_claim",
+        "service-lb-controller" => "service",
         "service-cidr-controller" => "servicecidrs",
         "bootstrap-signer-controller" => "bootstrap_signer_queue",
         "token-cleaner-controller" => "token_cleaner",

@@ -3,9 +3,9 @@
 use crate::{
     attach_detach, autoscaler, binder, bootstrap_tokens, certificates, cluster_role,
     context::Context, cronjob, daemonset, deployment, device_taints, disruption, endpointslice,
-    ephemeral, expander, garbage, job, local_volumes, namespace, node_ipam, node_lifecycle, pod_gc,
-    policy_status, protection, quota, replicaset, resource_claims, root_ca, service_account,
-    service_cidr, statefulset, storage_migration, trust_bundle, ttl,
+    ephemeral, expander, garbage, job, load_balancer, local_volumes, namespace, node_ipam,
+    node_lifecycle, pod_gc, policy_status, protection, quota, replicaset, resource_claims, root_ca,
+    service_account, service_cidr, statefulset, storage_migration, trust_bundle, ttl,
 };
 
 /// A controller and its service account.
@@ -90,6 +90,8 @@ pub fn registry() -> &'static [Controller] {
             on ["pods" "resourceclaims" "resourceclaimtemplates"] = resource_claims::start;
         "device-taint-eviction-controller" as "device-taint-eviction-controller"
             on ["pods" "resourceclaims" "resourceslices"] = device_taints::start;
+        "service-lb-controller" as "service-controller" on ["services" "nodes" "endpointslices"]
+            = load_balancer::start;
         "service-cidr-controller" as "service-cidrs-controller" on ["servicecidrs" "services"] = service_cidr::start;
         "certificatesigningrequest-approving-controller" as "certificate-controller"
             on ["certificatesigningrequests"] = certificates::start_approving;

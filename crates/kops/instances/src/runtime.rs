@@ -21,6 +21,8 @@ pub struct Paths<'a> {
     pub sandbox: &'a str,
     /// The credentials of registries, base64 of `user:password`, by host.
     pub credentials: &'a BTreeMap<String, String>,
+    /// The directory of `hosts.toml` files, which name the mirrors of registries.
+    pub registry_hosts: Option<&'a Path>,
 }
 
 /// Returns the configuration file.
@@ -33,6 +35,13 @@ pub fn config(paths: &Paths<'_>) -> String {
         )
     };
     let credentials: String = paths.credentials.iter().map(auth).collect();
+    let hosts = paths.registry_hosts.map(|directory| {
+        let directory = text(directory);
+        format!(
+            "\n[plugins.\"io.containerd.grpc.v1.cri\".registry]\n  config_path = \"{directory}\"\n"
+        )
+    });
+    let hosts = hosts.unwrap_or_default();
     format!(
         r#"version = 2
 root = "{root}"
@@ -57,7 +66,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
       runtime_type = "io.containerd.runc.v2"
       [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
         Root = "{runc}"
-{credentials}"#,
+{hosts}{credentials}"#,
         root = text(paths.root),
         state = text(paths.state),
         socket = text(paths.socket),

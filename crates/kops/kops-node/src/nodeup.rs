@@ -278,6 +278,7 @@ async fn start_runtime(context: &NodeContext, init: &Init) -> Result<(), Error> 
         networks: Path::new("/etc/cni/net.d"),
         sandbox: &images::pause(&init.cluster),
         credentials: &context.credentials,
+        registry_hosts: None,
     });
     // The file may contain credentials.
     pki::write_file(Path::new("/etc/containerd/config.toml"), text.as_bytes(), pki::KEY_MODE)?;

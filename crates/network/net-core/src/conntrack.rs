@@ -14,6 +14,7 @@ use crate::{
     api::{Protocol, Service, ServicePort},
     claims::Claims,
     endpoints::{Slices, cluster_ips, external_addresses, is_proxied},
+    plan::PublishedPort,
 };
 
 /// A conntrack entry of a UDP flow.
@@ -43,6 +44,17 @@ fn targets(slices: &Slices<'_>, service: &Service, port: &ServicePort, family: F
 }
 
 impl UdpServices {
+    /// Adds the ports of this node that lead to node ports.
+    pub fn publish(&mut self, ports: &[PublishedPort]) {
+        for published in ports.iter().filter(|published| published.protocol == Protocol::Udp) {
+            for family in Family::ALL {
+                if let Some(targets) = self.node_ports.get(&(family, published.node_port)) {
+                    self.node_ports.insert((family, published.port), targets.clone());
+                }
+            }
+        }
+    }
+
     /// Collects the UDP Services. `node_addresses` are the addresses that accept NodePort traffic. A refused claim has
     /// no targets: flows that were forwarded from there end, and flows to the node's own program continue.
     pub fn of<'a>(

@@ -36,6 +36,8 @@ pub struct Settings {
     pub min_sync_period: Duration,
     /// The interval between two checks that the rules are still installed.
     pub sync_period: Duration,
+    /// The ports of this node that lead to node ports.
+    pub published: Vec<plan::PublishedPort>,
     masquerade_all: bool,
     masquerade_bit: u8,
     detect: LocalDetection,
@@ -131,6 +133,7 @@ impl Settings {
             config.mode != "nftables" && config.iptables.localhost_node_ports.unwrap_or(true);
         let settings = Self {
             cluster: String::new(),
+            published: Vec::new(),
             kubeconfig: Some(PathBuf::from(&config.client_connection.kubeconfig))
                 .filter(|path| !path.as_os_str().is_empty()),
             localhost_node_ports,
@@ -172,6 +175,7 @@ impl Settings {
             node_ports: self.node_ports.resolve(node, addresses),
             localhost_node_ports: self.localhost_node_ports,
             service_cidrs,
+            published: self.published.clone(),
             host: Host::default(),
         }
     }

@@ -130,7 +130,8 @@ impl Syncer {
                 tracing::warn!(%error, "rules that a proxy left in another mode may stay");
             }
         }
-        let udp = UdpServices::of(services(), &slices, self.node_addresses(config)?, &claims);
+        let mut udp = UdpServices::of(services(), &slices, self.node_addresses(config)?, &claims);
+        udp.publish(&config.published);
         self.clean_flows(udp, &mut report)?;
         self.refusals = claims.refusals;
         Ok(report)

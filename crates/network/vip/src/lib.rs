@@ -7,8 +7,13 @@
 //! - A machine adds the address after it acquires the lease, and removes it before another machine can acquire the
 //!   lease.
 //! - A machine that starts with the address keeps it only until it learns that another machine holds the lease.
+//!
+//! [`announce`] does the same for the addresses of LoadBalancer Services, which are many and move between all nodes.
 
-mod arp;
+mod announcement;
+mod error;
+mod interface;
+mod speaker;
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -22,18 +27,17 @@ use std::{
 
 use api_config::Kubeconfig;
 use client::{Client, LeaderElection, LeaderElectionConfig, Resource};
-use net_core::Cidr;
+pub use error::Error;
+pub use interface::AddressInterface;
 use netlink::{Kernel, Net};
 use serde_json::Value;
+pub use speaker::{SpeakerSettings, announce, remove};
 
 const NAMESPACE: &str = "kube-system";
 const LEASE: &str = "windlass-virtual-address";
 const AGAIN: Duration = Duration::from_secs(2);
 /// The time for which a machine that starts with the address keeps it while the holder is unknown.
 const UNANSWERED: Duration = Duration::from_secs(120);
-/// The number and the interval of the first announcements, because one may get lost, and the interval of later ones.
-const ANNOUNCE_SOON: (u32, Duration) = (5, Duration::from_secs(1));
-const ANNOUNCE_LATER: Duration = Duration::from_secs(30);
 
 /// Holds a virtual address for the API while this control plane has its Lease
 #[derive(clap::Args, Clone, Debug)]
@@ -55,100 +59,12 @@ pub struct Args {
     pub identity: String,
 }
 
-/// An error that prevents this machine from holding the address.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    #[error(transparent)]
-    Net(#[from] netlink::Error),
-    #[error("there is no interface {0:?}; see ip link")]
-    NoInterface(String),
-    #[error("the API server's URL contains no address; name an interface with --interface")]
-    NoPlace,
-    #[error("no interface has the address {0}; name one with --interface")]
-    Nowhere(IpAddr),
-    #[error(
-        "{0:?} is not the URL of an API server by its address; name an interface with --interface"
-    )]
-    Server(String),
-    #[error("reading {path}: {cause}")]
-    Kubeconfig { path: String, cause: String },
-    #[error("announcing {address} on {interface}: {source}")]
-    Announce { address: Ipv4Addr, interface: String, source: std::io::Error },
-}
-
-/// The interface for the virtual address.
-pub struct AddressInterface {
-    net: Arc<dyn Net>,
-    address: Ipv4Addr,
-    index: u32,
-    interface: String,
-}
-
-impl AddressInterface {
-    /// Finds the interface by its name, or the one that has the address `beside`.
-    pub fn find(
-        net: Arc<dyn Net>,
-        address: Ipv4Addr,
-        interface: Option<&str>,
-        beside: Option<IpAddr>,
-    ) -> Result<Self, Error> {
-        let link = match (interface, beside) {
-            (Some(name), _) => {
-                net.link(name)?.ok_or_else(|| Error::NoInterface(name.to_owned()))?
-            }
-            (None, Some(beside)) => {
-                let has = |a: &&netlink::Address| a.cidr.address == beside;
-                let index = net.addresses()?.iter().find(has).map(|a| a.index);
-                let all = net.links()?;
-                let link = all.into_iter().find(|l| Some(l.index) == index);
-                link.ok_or(Error::Nowhere(beside))?
-            }
-            (None, None) => return Err(Error::NoPlace),
-        };
-        Ok(Self { net, address, index: link.index, interface: link.name })
-    }
-
-    fn cidr(&self) -> Cidr {
-        Cidr::host(self.address.into())
-    }
-
-    /// Reports whether this machine has the address now, also from an earlier run.
-    pub fn is_present(&self) -> Result<bool, Error> {
-        let all = self.net.addresses()?;
-        Ok(all.iter().any(|a| a.index == self.index && a.cidr == self.cidr()))
-    }
-
-    /// Adds the address; an existing one is kept.
-    pub fn add(&self) -> Result<(), Error> {
-        match self.net.add_address(self.index, self.cidr()) {
-            Err(error) if !error.is_exists() => Err(error.into()),
-            _ => Ok(()),
-        }
-    }
-
-    /// Removes the address; a missing one is not an error.
-    pub fn remove(&self) -> Result<(), Error> {
-        match self.net.delete_address(self.index, self.cidr()) {
-            Err(error) if !error.is_missing() => Err(error.into()),
-            _ => Ok(()),
-        }
-    }
-
-    /// Announces the address to the neighbours.
-    pub fn announce(&self) -> Result<(), Error> {
-        arp::announce(&self.interface, self.address).map_err(|source| Error::Announce {
-            address: self.address,
-            interface: self.interface.clone(),
-            source,
-        })
-    }
-}
-
 /// Competes for the address until shutdown.
 pub async fn run(args: Args, tasks: &rt::Tasks) -> Result<(), Error> {
     let net: Arc<dyn Net> = Arc::new(Kernel::open()?);
     let beside = host_of(&args.server);
-    let place = AddressInterface::find(net, args.address, args.interface.as_deref(), beside)?;
+    let place =
+        AddressInterface::find(net, args.address.into(), args.interface.as_deref(), beside)?;
     contend(&client_of(&args)?, &args.identity, &place, tasks.shutdown()).await;
     Ok(())
 }
@@ -231,8 +147,8 @@ async fn hold(place: &AddressInterface, shutdown: &rt::Shutdown) {
         if let Err(error) = place.announce() {
             tracing::warn!(%error, "cannot announce the virtual address; neighbours will notice the change later");
         }
-        let wait = if sent < ANNOUNCE_SOON.0 { ANNOUNCE_SOON.1 } else { ANNOUNCE_LATER };
-        if shutdown.unless_stopping(tokio::time::sleep(wait)).await.is_none() {
+        let wait = tokio::time::sleep(AddressInterface::pause(sent));
+        if shutdown.unless_stopping(wait).await.is_none() {
             return;
         }
     }

@@ -3,6 +3,7 @@ use std::net::Ipv4Addr;
 use client::{Body, Transport};
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
+use net_core::Cidr;
 use netlink::{Fake, NewKind, NewLink};
 use testkit::FakeApi;
 use tokio::sync::watch;
@@ -29,7 +30,7 @@ fn has(net: &Fake) -> bool {
 fn adds_and_removes_address_on_servers_interface() {
     let net = machine();
     let beside = host_of("https://192.0.2.1:6443");
-    let place = AddressInterface::find(net.clone(), ADDRESS, None, beside).unwrap();
+    let place = AddressInterface::find(net.clone(), ADDRESS.into(), None, beside).unwrap();
     assert_eq!(place.interface, "eth1");
     place.add().unwrap();
     place.add().unwrap();
@@ -43,7 +44,9 @@ fn adds_and_removes_address_on_servers_interface() {
 fn missing_interface_error_names_remedy() {
     let net = machine();
     let find = |interface, beside| {
-        AddressInterface::find(net.clone(), ADDRESS, interface, beside).err().map(|e| e.to_string())
+        AddressInterface::find(net.clone(), ADDRESS.into(), interface, beside)
+            .err()
+            .map(|e| e.to_string())
     };
     assert!(find(Some("eth7"), None).unwrap().contains("eth7"));
     let nowhere = find(None, host_of("https://[fd00::1]:6443")).unwrap();
@@ -78,7 +81,7 @@ async fn one_machine_takes_address_after_quorum_loss() {
         .map(|name| {
             let net = machine();
             let beside = host_of("https://192.0.2.1:6443");
-            let place = AddressInterface::find(net.clone(), ADDRESS, None, beside).unwrap();
+            let place = AddressInterface::find(net.clone(), ADDRESS.into(), None, beside).unwrap();
             let server = Server { api: api.clone(), speaks: speaks.clone() };
             let client = Client::new(Arc::new(server), "test");
             let shutdown = tasks.shutdown().clone();
@@ -112,7 +115,7 @@ async fn initial_address_is_removed_without_answer() {
     let tasks = rt::Tasks::new(rt::Shutdown::new());
     let net = machine();
     let beside = host_of("https://192.0.2.1:6443");
-    let place = AddressInterface::find(net.clone(), ADDRESS, None, beside).unwrap();
+    let place = AddressInterface::find(net.clone(), ADDRESS.into(), None, beside).unwrap();
     place.add().unwrap();
     let server = Server { api: FakeApi::default().client("test"), speaks };
     let shutdown = tasks.shutdown().clone();

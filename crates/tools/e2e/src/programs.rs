@@ -24,7 +24,7 @@ pub fn binary() -> PathBuf {
 }
 
 /// Returns the path of kubectl and helm as fetched by xtask, and the name itself for other programs.
-pub(crate) fn tool(program: &str) -> String {
+pub fn tool(program: &str) -> String {
     if !["kubectl", "helm"].contains(&program) {
         return program.to_owned();
     }

@@ -58,6 +58,6 @@ fn place(
     beside: Option<IpAddr>,
 ) -> Result<vip::AddressInterface, String> {
     let net = netlink::Kernel::open().map_err(|e| e.to_string())?;
-    vip::AddressInterface::find(Arc::new(net), address, interface, beside)
+    vip::AddressInterface::find(Arc::new(net), address.into(), interface, beside)
         .map_err(|e| e.to_string())
 }

@@ -21,6 +21,15 @@ pub(crate) enum Command {
     Status(local::StatusArgs),
     Node(local::NodeArgs),
     SecretsEncrypt(local::SecretsArgs),
+    Kubectl(local::KubectlArgs),
+    Logs(local::LogsArgs),
+    SupportBundle(local::SupportArgs),
+    /// Prints the completion script of a shell, for all commands
+    #[command(name = "shell-completion")]
+    ShellCompletion {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
     /// Draws the start-up steps over time
     Timeline(timeline::Args),
     Dashboard(dashboard::Args),

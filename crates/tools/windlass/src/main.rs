@@ -132,6 +132,14 @@ fn run(command: Command) -> ExitCode {
         }
         Command::Up(args) => run_command("windlass", local::up(args)),
         Command::Down(args) => run_command("windlass", local::down(args)),
+        Command::Kubectl(args) => exit_code(local::kubectl(args)),
+        Command::Logs(args) => run_command("windlass", local::logs(args)),
+        Command::SupportBundle(args) => run_command("windlass", local::support_bundle(args)),
+        Command::ShellCompletion { shell } => {
+            let mut command = bootstrap::cmd::shape(Cli::command());
+            clap_complete::generate(shell, &mut command, "windlass", &mut std::io::stdout());
+            ExitCode::SUCCESS
+        }
         Command::Node(args) => run_command("windlass", local::node(args)),
         Command::SecretsEncrypt(args) => run_command("windlass", local::secrets_encrypt(args)),
         Command::Status(args) => status(args),

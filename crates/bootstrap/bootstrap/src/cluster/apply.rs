@@ -9,13 +9,14 @@ use serde_json::Value;
 use crate::Error;
 
 /// The resources of the kinds that bootstrapping writes.
-const RESOURCES: [Resource; 12] = [
+const RESOURCES: [Resource; 13] = [
     Resource::CLUSTER_ROLES,
     Resource::CLUSTER_ROLE_BINDINGS,
     Resource::CONFIG_MAPS,
     Resource::DAEMON_SETS,
     Resource::DEPLOYMENTS,
     Resource::ENDPOINT_SLICES,
+    Resource::NAMESPACES,
     Resource::ROLES,
     Resource::ROLE_BINDINGS,
     Resource::SECRETS,
@@ -27,7 +28,7 @@ const RESOURCES: [Resource; 12] = [
 /// Returns the resource of an object's kind; an error for a kind that bootstrapping never writes.
 pub fn resource_of(object: &Value) -> Result<&'static Resource, Error> {
     let (version, kind) = api_config::gvk(object);
-    static ALL: [Resource; 12] = RESOURCES;
+    static ALL: [Resource; 13] = RESOURCES;
     ALL.iter()
         .find(|r| r.kind == kind && r.api_version() == version)
         .ok_or_else(|| Error::UnknownKind { version: version.to_owned(), kind: kind.to_owned() })

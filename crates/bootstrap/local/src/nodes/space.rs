@@ -45,7 +45,9 @@ pub fn hold(node: &Cluster) -> Result<(), Error> {
 const HIDDEN: [&str; 4] = ["etc", "nodes", "run", "var"];
 
 fn make(node: &Cluster) -> Result<(), Error> {
-    let bound = vec![(write_hosts(node)?, PathBuf::from(HOSTS))];
+    let mut bound = vec![(write_hosts(node)?, PathBuf::from(HOSTS))];
+    let mounts = node.settings.extra_mounts.iter();
+    bound.extend(mounts.map(|mount| (mount.host_path.clone(), mount.container_path.clone())));
     let home = Layout::under(node.home()).kubernetes;
     let mut kept =
         vec![(node.root.clone(), node.root.clone()), (certs::shared_directory(node), home)];

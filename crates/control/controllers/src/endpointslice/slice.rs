@@ -90,7 +90,7 @@ pub(crate) struct TargetRef {
 }
 
 /// Indexes slices by the key of their Service.
-pub(super) fn by_service(slices: &Watched<Slice>) -> Index<Slice> {
+pub(crate) fn by_service(slices: &Watched<Slice>) -> Index<Slice> {
     slices.index("service", |slice| {
         let service = slice.service();
         service.map(|name| format!("{}/{name}", slice.metadata.namespace)).into_iter().collect()

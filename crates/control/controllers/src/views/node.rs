@@ -1,6 +1,6 @@
 //! Nodes.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use api_meta::{ObjectMeta, Quantity, null_default};
 use serde::Deserialize;
@@ -38,6 +38,29 @@ pub(crate) struct NodeStatus {
     pub(crate) volumes_attached: Vec<AttachedVolume>,
     #[serde(deserialize_with = "null_default")]
     pub(crate) volumes_in_use: Vec<String>,
+    #[serde(deserialize_with = "null_default")]
+    pub(crate) addresses: Vec<NodeAddress>,
+    pub(crate) daemon_endpoints: DaemonEndpoints,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct NodeAddress {
+    pub(crate) r#type: String,
+    pub(crate) address: String,
+}
+
+/// The ports of the node's daemons.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct DaemonEndpoints {
+    pub(crate) kubelet_endpoint: DaemonEndpoint,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(crate) struct DaemonEndpoint {
+    pub(crate) port: u16,
 }
 
 /// The allocatable resources that controllers read.
@@ -61,6 +84,12 @@ impl Node {
 }
 
 impl NodeStatus {
+    /// Returns the node's internal addresses.
+    pub(crate) fn internal_ips(&self) -> impl Iterator<Item = IpAddr> {
+        let internal = self.addresses.iter().filter(|address| address.r#type == "InternalIP");
+        internal.filter_map(|address| address.address.parse().ok())
+    }
+
     pub(crate) fn attached(&self) -> BTreeSet<String> {
         self.volumes_attached.iter().map(|volume| volume.name.clone()).collect()
     }

@@ -10,6 +10,7 @@ use super::labels::{Labels, selector};
 pub(crate) struct Service {
     pub(crate) metadata: ObjectMeta,
     pub(crate) spec: ServiceSpec,
+    pub(crate) status: ServiceStatus,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -26,6 +27,31 @@ pub(crate) struct ServiceSpec {
     pub(crate) ip_families: Vec<String>,
     pub(crate) publish_not_ready_addresses: bool,
     pub(crate) traffic_distribution: Option<String>,
+    pub(crate) external_traffic_policy: Option<String>,
+    pub(crate) load_balancer_class: Option<String>,
+    #[serde(rename = "loadBalancerIP")]
+    pub(crate) load_balancer_ip: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ServiceStatus {
+    pub(crate) load_balancer: LoadBalancerStatus,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct LoadBalancerStatus {
+    #[serde(deserialize_with = "null_default")]
+    pub(crate) ingress: Vec<LoadBalancerIngress>,
+}
+
+/// An address of a load balancer, with the fields that controllers read.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct LoadBalancerIngress {
+    pub(crate) ip: String,
+    pub(crate) ip_mode: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

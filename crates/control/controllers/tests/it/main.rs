@@ -3,4 +3,5 @@
 
 mod api;
 mod life;
+mod load_balancers;
 mod simulation;

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::{Cidr, Family, claims::Host};
+use crate::{Cidr, Family, api::Protocol, claims::Host};
 
 /// The table's name, the same as upstream's, so that another proxy replaces the table.
 pub const TABLE: &str = "kube-proxy";
@@ -29,8 +29,21 @@ pub struct Config {
     pub localhost_node_ports: bool,
     /// The CIDRs of Service addresses. Traffic to an unallocated address in them is dropped, not routed.
     pub service_cidrs: Vec<Cidr>,
+    /// The ports of this node that lead to node ports.
+    pub published: Vec<PublishedPort>,
     /// The facts about the host for checking claims of Services.
     pub host: Host,
+}
+
+/// A port of the node that leads to a node port, besides that node port itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PublishedPort {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The port of the node.
+    pub port: u16,
+    /// The node port of a Service.
+    pub node_port: u16,
 }
 
 impl Default for Config {
@@ -45,6 +58,7 @@ impl Default for Config {
             node_ports: NodePorts::Addresses(Vec::new()),
             localhost_node_ports: false,
             service_cidrs: Vec::new(),
+            published: Vec::new(),
             host: Host::default(),
         }
     }

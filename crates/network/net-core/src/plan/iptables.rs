@@ -246,7 +246,7 @@ impl Rules<'_> {
             }
         }
         self.add_firewall(chains, &balancer);
-        if let Some(port) = self.service_port.node_port() {
+        for port in self.service_port.node_ports() {
             let to = self.matching(port);
             if reachable {
                 let note = comment(&self.name);

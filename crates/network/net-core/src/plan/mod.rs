@@ -18,7 +18,7 @@ mod tests;
 
 use crate::{Family, api::Service, endpoints::Slices, nft::Table};
 
-pub use config::{Config, LocalTraffic, NodePorts, TABLE};
+pub use config::{Config, LocalTraffic, NodePorts, PublishedPort, TABLE};
 
 /// Returns a family's sealed table. Of Services with the same port, the first by namespace and name wins.
 pub fn plan<'a>(

@@ -76,10 +76,15 @@ impl<'a> Port<'a> {
         status_ips.filter(|ip| self.may_answer(*ip))
     }
 
-    /// Returns the port that all of the node's addresses serve, if any.
-    pub(super) fn node_port(&self) -> Option<u16> {
+    /// Returns the ports that all of the node's addresses serve: the node port and those that lead to it.
+    pub(super) fn node_ports(&self) -> Vec<u16> {
         let (protocol, port) = (self.port.protocol, self.port.node_port);
-        (port != 0 && self.claims.allow_node_port(self.family, protocol, port)).then_some(port)
+        if port == 0 || !self.claims.allow_node_port(self.family, protocol, port) {
+            return Vec::new();
+        }
+        let published = self.config.published.iter();
+        let own = published.filter(|own| own.protocol == protocol && own.node_port == port);
+        std::iter::once(port).chain(own.map(|own| own.port)).collect()
     }
 
     fn may_answer(&self, ip: IpAddr) -> bool {

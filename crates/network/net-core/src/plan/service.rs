@@ -77,10 +77,11 @@ impl Rules<'_> {
                 table.element(FIREWALL_IPS, self.key(ip), format!("goto {firewall}"));
             }
         }
-        let port = self.service_port.node_port();
-        let key = port.map(|port| format!("{} . {port}", self.service_port.port.protocol.lower()));
-        let is_taken = |key: &String| is_claimed(table, [NODE_PORTS, DEAD_NODE_PORTS], key);
-        if let Some(key) = key.filter(|key| !is_taken(key)) {
+        for port in self.service_port.node_ports() {
+            let key = format!("{} . {port}", self.service_port.port.protocol.lower());
+            if is_claimed(table, [NODE_PORTS, DEAD_NODE_PORTS], &key) {
+                continue;
+            }
             if reachable {
                 table.element(NODE_PORTS, key.clone(), format!("goto {chain}"));
             }

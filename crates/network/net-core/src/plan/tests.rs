@@ -2,7 +2,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{api::EndpointSlice, nft::Content};
+use crate::{
+    api::{EndpointSlice, Protocol},
+    nft::Content,
+};
 
 fn config() -> Config {
     Config {
@@ -121,6 +124,23 @@ fn external_traffic_is_masqueraded_unless_it_stays_on_the_node() {
         None,
         "the ClusterIP is served by any node"
     );
+}
+
+#[test]
+fn published_port_leads_to_node_port() {
+    let publish = |port, protocol| PublishedPort { protocol, port, node_port: 30080 };
+    let published = vec![publish(8080, Protocol::Tcp), publish(8081, Protocol::Udp)];
+    let config = Config { published, ..config() };
+    let spec =
+        json!({"type": "NodePort", "ports": [{"name": "p80", "port": 80, "nodePort": 30080}]});
+    let open = table(&config, &service(spec.clone()), two_endpoints());
+    for key in ["tcp . 30080", "tcp . 8080"] {
+        let chain = element(&open, "service-nodeports", key);
+        assert_eq!(chain, Some("goto external-VJSWWEDI-ns/s/tcp/p80"), "{key}");
+    }
+    assert_eq!(element(&open, "service-nodeports", "udp . 8081"), None, "another protocol");
+    let dead = table(&config, &service(spec), json!([]));
+    assert_eq!(element(&dead, "no-endpoint-nodeports", "tcp . 8080"), Some("goto reject-chain"));
 }
 
 #[test]

@@ -1,0 +1,111 @@
+//! The flags of the control plane's components: kubeadm's for static Pods, and those of the document.
+
+use api_config::{
+    FeatureGateFlags,
+    kubeadm::{Arg, EmbeddedStore, Etcd},
+};
+use bootstrap_core::manifests::{Component, Machine, manifest};
+use clap::Parser;
+
+use crate::{
+    cluster::{Cluster, encryption_file},
+    config::{ClusterConfig, ConfigError},
+    error::Error,
+};
+
+const ENCRYPTION: &str = "encryption-provider-config";
+
+/// Returns the command line of a component: that of kubeadm's static Pod, with the embedded store.
+fn command(cluster: &Cluster, component: Component) -> Result<Vec<String>, Error> {
+    let mut init = cluster.init();
+    init.cluster.etcd = Etcd {
+        embedded: Some(EmbeddedStore { data_dir: cluster.store().display().to_string() }),
+        ..Etcd::default()
+    };
+    let ca = cluster.layout().pki("ca", "crt").display().to_string();
+    init.cluster.api_server.extra_args.push(Arg::new("kubelet-certificate-authority", ca));
+    let encryption = encryption_file(&cluster.root);
+    if encryption.exists() {
+        let args = &mut init.cluster.api_server.extra_args;
+        if args.iter().any(|arg| arg.name == ENCRYPTION) {
+            let message = format!("--{ENCRYPTION} is that of `up --secrets-encryption`; remove it here");
+            return Err(ConfigError::Flags { section: "apiServer", message }.into());
+        }
+        args.push(Arg::new(ENCRYPTION, encryption.display().to_string()));
+        args.push(Arg::new("encryption-provider-config-automatic-reload", "true"));
+    }
+    if cluster.settings.address.is_ipv6() {
+        init.cluster.api_server.extra_args.push(Arg::new("bind-address", "::"));
+    }
+    let layout = cluster.layout();
+    let pod = manifest(
+        component,
+        &Machine {
+            cluster: &init.cluster,
+            local: &init.init.local_api_endpoint,
+            node_name: &cluster.settings.node_name,
+            layout: &layout,
+            ca_directories: &[],
+            proxy_env: &[],
+            has_ca_key: true,
+            etcd_members: &[],
+        },
+    )?;
+    let command = pod["spec"]["containers"][0]["command"].as_array().cloned().unwrap_or_default();
+    Ok(command.iter().filter_map(|word| word.as_str().map(str::to_owned)).collect())
+}
+
+/// A command line of one component.
+#[derive(Parser)]
+struct Line<A: clap::Args> {
+    #[command(flatten)]
+    args: A,
+}
+
+/// Parses the command line of a component. `section` is its place in the document.
+fn parse<A: clap::Args>(section: &'static str, command: Vec<String>) -> Result<A, ConfigError> {
+    let parsed = Line::<A>::try_parse_from(command).map_err(|error| ConfigError::Flags {
+        section,
+        message: error.to_string().lines().next().unwrap_or_default().to_owned(),
+    })?;
+    Ok(parsed.args)
+}
+
+/// The flags of the scheduler.
+#[derive(clap::Args)]
+pub(crate) struct SchedulerFlags {
+    /// The flags of its own.
+    #[command(flatten)]
+    pub(crate) args: scheduler::Args,
+    /// The flag of feature gates.
+    #[command(flatten)]
+    pub(crate) features: FeatureGateFlags,
+}
+
+/// Parses the command lines of all components, so that a wrong flag is found before anything starts.
+pub(super) fn try_all(cluster: &Cluster, new: &ClusterConfig) -> Result<(), Error> {
+    let mut cluster = cluster.clone();
+    cluster.settings.config = new.clone();
+    api_server(&cluster)?.config()?;
+    let args = controller_manager(&cluster)?;
+    args.features.gates()?;
+    let flags = scheduler(&cluster)?;
+    flags.args.config()?;
+    flags.features.gates()?;
+    Ok(())
+}
+
+/// Returns the flags of the API server.
+pub(crate) fn api_server(cluster: &Cluster) -> Result<apiserver::flags::Args, Error> {
+    Ok(parse("apiServer", command(cluster, Component::ApiServer)?)?)
+}
+
+/// Returns the flags of the controller manager.
+pub(crate) fn controller_manager(cluster: &Cluster) -> Result<controllers::Args, Error> {
+    Ok(parse("controllerManager", command(cluster, Component::ControllerManager)?)?)
+}
+
+/// Returns the flags of the scheduler.
+pub(crate) fn scheduler(cluster: &Cluster) -> Result<SchedulerFlags, Error> {
+    Ok(parse("scheduler", command(cluster, Component::Scheduler)?)?)
+}
