@@ -43,7 +43,6 @@ pub(crate) const WITHOUT_EFFECT: &[Field] = &[
         "processes stay in the control groups in which they were started; only accounting differs",
     ),
     ("tracing", "traces change no behaviour"),
-    ("userNamespaces", "Pods that ask for a user namespace are rejected"),
     (
         "volumePluginDir",
         "FlexVolume, which is deprecated upstream, is not supported; its volumes fail to mount",
