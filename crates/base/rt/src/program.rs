@@ -201,7 +201,7 @@ mod tests {
 
     #[tokio::test]
     async fn rejects_cuts_or_discards_output_beyond_the_limit() {
-        let script = "printf 0123456789; yes >&2 | head -c 100000 >&2; exit 0";
+        let script = "printf 0123456789; exit 0";
         let of = |output, excess| run(limits(LONG, output, excess), script, &[]);
         assert!(matches!(of(9, Excess::Rejected).await, Err(RunError::TooLarge(9))));
         let cut = of(4, Excess::Cut).await.unwrap();

@@ -3,6 +3,7 @@
 
 mod error;
 mod finish;
+mod resized;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,6 +29,7 @@ use crate::{
     runtime, steps,
 };
 use error::StepError;
+use resized::Resized;
 
 pub(crate) struct Worker {
     ctx: Arc<Context>,
@@ -62,13 +64,6 @@ pub(crate) struct Worker {
     resize_error: Option<String>,
 }
 
-/// The resources that a running container was resized to.
-struct Resized {
-    own: Option<ResourceRequirements>,
-    /// The resources that all containers of the Pod shared then.
-    shared: Option<ResourceRequirements>,
-}
-
 /// The time of the next pass.
 enum Next {
     Now,
@@ -94,6 +89,7 @@ impl Worker {
             Some(refusal) => Some(refusal_ending(refusal)),
             None => status.as_ref().and_then(before),
         };
+        let resized = status.as_ref().map(Resized::of_status).unwrap_or_default();
         let shared_resources = status.as_ref().and_then(|status| status.resources.clone());
         // A Pod that an earlier kubelet rejected never had a container, either.
         let never_begun = ending.is_some() && status.is_none_or(|s| s.container_statuses.is_none());
@@ -119,7 +115,7 @@ impl Worker {
             tear_down_failures: 0,
             restored: false,
             last_steps: Vec::new(),
-            resized: BTreeMap::new(),
+            resized,
             shared_resources,
             resize_error: None,
         }
@@ -177,8 +173,7 @@ impl Worker {
         self.resized.retain(|id, _| containers.iter().any(|c| c.id == *id));
         for container in containers {
             if let Some(resized) = self.resized.get(&container.id) {
-                container.resources = Some(resized.own.clone().unwrap_or_default());
-                container.shared.clone_from(&resized.shared);
+                resized.correct(container);
             }
         }
         self.observed.shared.clone_from(&self.shared_resources);

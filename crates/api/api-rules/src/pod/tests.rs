@@ -464,7 +464,7 @@ fn validates_restart_rules() {
     for (rules, want) in [
         (
             json!([rule("Restart", "In", 255), rule("RestartAllContainers", "NotIn", 1)]),
-            String::new(),
+            "[]".to_owned(),
         ),
         (
             json!([rule("Stop", "In", 1)]),

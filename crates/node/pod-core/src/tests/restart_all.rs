@@ -128,7 +128,7 @@ fn reports_condition_during_and_after_restart_and_counts_it() {
     later.status = Some(after);
     let plan = look(&later, &observed(&[]), &Memory::default(), &Verdicts::default(), 6);
     assert!(
-        matches!(&plan.steps[..], [Step::Start { name, attempt: 1, .. }] if name == "setup"),
+        matches!(&plan.steps[..], [Step::Start { name, attempt: 1, .. }, ..] if name == "setup"),
         "{plan:?}"
     );
 }
