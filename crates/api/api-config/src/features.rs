@@ -41,8 +41,6 @@ enum Support {
     Here,
     /// The feature does not exist.
     Lacking,
-    /// Only the kubelet reads the gate.
-    Kubelet,
     /// Nothing can be observed of the feature.
     Free,
 }
@@ -71,7 +69,6 @@ impl Gate {
         let support = match support {
             "switch" => Support::Switched,
             "here" => Support::Here,
-            "kubelet" => Support::Kubelet,
             "free" => Support::Free,
             _ => Support::Lacking,
         };
@@ -81,7 +78,7 @@ impl Gate {
     /// Reports whether the gate can have this value here. A value that changes nothing is possible.
     fn allows(&self, on: bool) -> bool {
         match self.support {
-            Support::Switched | Support::Kubelet | Support::Free => true,
+            Support::Switched | Support::Free => true,
             Support::Here => on,
             Support::Lacking => !on,
         }

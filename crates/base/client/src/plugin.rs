@@ -8,9 +8,10 @@ use std::{
 };
 
 use api_config::kubeconfig::{Exec, Interactive};
+use rt::{Excess, RunError, RunLimits};
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::{io::AsyncReadExt as _, process::Command, sync::Mutex};
+use tokio::{process::Command, sync::Mutex};
 
 use crate::tls::{Configs, TlsError, TlsMaterial};
 
@@ -67,8 +68,6 @@ enum PluginError {
     Start { program: String, source: io::Error },
     #[error("exec: executable {program} not found{}{hint}", if hint.is_empty() { "" } else { "\n\n" })]
     NotFound { program: String, hint: String },
-    #[error("exec: the plugin has no standard output")]
-    NoStdout,
     #[error("exec: reading from {program}: {source}")]
     Read { program: String, source: io::Error },
     #[error("exec: {program} printed more than {MAX_OUTPUT} bytes")]
@@ -157,42 +156,39 @@ impl Plugin {
     /// Runs the program and returns its standard output.
     async fn output(&self, interactive: bool) -> Result<Vec<u8>, PluginError> {
         let input = if interactive { Stdio::inherit() } else { Stdio::null() };
-        let mut child = Command::new(&self.exec.command)
+        let default = if interactive { INTERACTIVE_TIMEOUT } else { TIMEOUT };
+        let limits = RunLimits {
+            time: self.timeout.unwrap_or(default),
+            output: MAX_OUTPUT,
+            excess: Excess::Rejected,
+            // The program may ask the user on the terminal.
+            kills_children: false,
+        };
+        let mut command = Command::new(&self.exec.command);
+        command
             .args(&self.exec.args)
             .envs(self.exec.env.iter().map(|variable| (&variable.name, &variable.value)))
             .env("KUBERNETES_EXEC_INFO", self.info[usize::from(interactive)].to_string())
-            .stdin(input)
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(|error| self.start_error(error))?;
-        let failed = |source| PluginError::Read { program: self.program(), source };
-        let stdout = child.stdout.take().ok_or(PluginError::NoStdout)?;
-        let work = async {
-            let mut printed = Vec::new();
-            stdout.take(MAX_OUTPUT + 1).read_to_end(&mut printed).await.map_err(failed)?;
-            if printed.len() as u64 > MAX_OUTPUT {
-                return Err(PluginError::TooLarge { program: self.program() });
-            }
-            let status = child.wait().await.map_err(failed)?;
-            match status.code() {
-                Some(0) => Ok(printed),
-                Some(code) => Err(PluginError::ExitCode { program: self.program(), code }),
-                None => Err(PluginError::Signal { program: self.program() }),
-            }
-        };
-        let default = if interactive { INTERACTIVE_TIMEOUT } else { TIMEOUT };
-        let timeout = self.timeout.unwrap_or(default);
-        let expired = |_| PluginError::Timeout { program: self.program(), timeout };
-        tokio::time::timeout(timeout, work).await.map_err(expired)?
+            .stdin(input);
+        let output = limits.run(&mut command, &[]).await.map_err(|error| self.run_error(error))?;
+        match output.status.and_then(|status| status.code()) {
+            Some(0) => Ok(output.stdout),
+            Some(code) => Err(PluginError::ExitCode { program: self.program(), code }),
+            None => Err(PluginError::Signal { program: self.program() }),
+        }
     }
 
-    fn start_error(&self, source: io::Error) -> PluginError {
+    fn run_error(&self, error: RunError) -> PluginError {
         let program = self.program();
-        if source.kind() != io::ErrorKind::NotFound {
-            return PluginError::Start { program, source };
+        match error {
+            RunError::Start(source) if source.kind() == io::ErrorKind::NotFound => {
+                PluginError::NotFound { program, hint: self.exec.install_hint.clone() }
+            }
+            RunError::Start(source) => PluginError::Start { program, source },
+            RunError::Read(source) => PluginError::Read { program, source },
+            RunError::Timeout(timeout) => PluginError::Timeout { program, timeout },
+            RunError::TooLarge(_) => PluginError::TooLarge { program },
         }
-        PluginError::NotFound { program, hint: self.exec.install_hint.clone() }
     }
 
     fn read(&self, output: Output) -> Result<Credential, PluginError> {

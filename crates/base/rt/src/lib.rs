@@ -1,4 +1,5 @@
-//! The runtime layer: owned tasks, shutdown, panics, clocks, randomness, retries and backoff, values built from files.
+//! The runtime layer: owned tasks, shutdown, panics, clocks, randomness, retries and backoff, values built from files, and
+//! programs with limits.
 //!
 //! Read [`Tasks`] first. All time, random values and identifiers come from here, so that a [`Simulation`] can replace
 //! them.
@@ -13,6 +14,7 @@ mod files;
 mod level;
 mod machine;
 mod panics;
+mod program;
 mod random;
 mod simulation;
 mod tasks;
@@ -25,6 +27,7 @@ pub use files::FromFiles;
 pub use level::Level;
 pub use machine::{hostname, node_name};
 pub use panics::{Catch, CaughtPanic, catch, catch_sync, note_panic, panics, until_it_ends};
+pub use program::{Excess, RunError, RunLimits, RunOutput};
 pub use random::{id, random, random_in, shuffle};
 pub use simulation::Simulation;
 pub use tasks::{DrainResult, MissingTask, Shutdown, Tasks, UnreadyGuard};

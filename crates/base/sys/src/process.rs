@@ -68,11 +68,6 @@ pub fn kill(pid: i32) {
     let _ = nix::sys::signal::kill(Pid::from_raw(pid), Signal::SIGKILL);
 }
 
-/// Sends SIGKILL to a process group, named by the PID of its first process.
-pub fn kill_group(group: i32) {
-    let _ = nix::sys::signal::killpg(Pid::from_raw(group), Signal::SIGKILL);
-}
-
 /// Returns the last lines of a log of any length. Lines that differ only in numbers, such as the time and PID of
 /// repeated failures, are merged into the last of them, with their count.
 pub fn tail(path: &Path, lines: usize) -> io::Result<String> {

@@ -12,6 +12,8 @@ pub const CONTAINER: &str = "io.kubernetes.container.name";
 pub const HASH: &str = "io.kubernetes.container.hash";
 /// The annotation with the resources with which a container was created.
 pub const RESOURCES: &str = "io.windlass.container.resources";
+/// The annotation with the resources that all containers of the Pod shared when a container was created.
+pub const SHARED_RESOURCES: &str = "io.windlass.pod.resources";
 /// The annotation with the number of restarts of a container.
 pub const RESTARTS: &str = "io.kubernetes.container.restartCount";
 /// The annotation with the path of the termination message in a container.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api_config::{GoDuration, kubelet::CrashLoopBackOff};
+use api_config::{FeatureGateError, FeatureGates, GoDuration, kubelet::CrashLoopBackOff};
 use k8s_openapi::api::core::v1::Taint;
 use serde::Deserialize;
 
@@ -161,6 +161,17 @@ pub struct KubeletConfiguration {
     /// The settings of the CPU, memory and topology managers.
     #[serde(flatten)]
     pub placement: PlacementConfiguration,
+}
+
+impl KubeletConfiguration {
+    /// Returns the feature gates.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error for a gate that is unknown or cannot have its value.
+    pub(crate) fn gates(&self) -> Result<FeatureGates, FeatureGateError> {
+        FeatureGates::of(self.feature_gates.iter().map(|(name, on)| (name.as_str(), *on)))
+    }
 }
 
 /// The authentication methods of the kubelet's server.

@@ -11,6 +11,8 @@ pub enum ConfigError {
     Decode { path: PathBuf, source: api_config::Error },
     #[error("the kubelet's configuration: {field}: {message}")]
     Invalid { field: &'static str, message: String },
+    #[error(transparent)]
+    FeatureGates(#[from] api_config::FeatureGateError),
     #[error("--{flag}={value}: it must be {expected}")]
     Flag { flag: &'static str, value: String, expected: &'static str },
 }

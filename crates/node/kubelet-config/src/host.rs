@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use api_config::{GoDuration, kubelet::MemorySwap};
+use api_config::{
+    FeatureGates, GoDuration,
+    kubelet::{MemorySwap, UserNamespaces},
+};
+use pod_core::user_namespaces::UNIT;
 use serde::Deserialize;
 
-use crate::{
-    error::{ConfigError, invalid},
-    gates::FeatureGates,
-};
+use crate::error::{ConfigError, invalid};
 
 /// The machine's fields of the configuration file.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -24,6 +25,7 @@ pub struct HostConfiguration {
     oom_score_adj: Option<i32>,
     memory_throttling_factor: Option<f64>,
     memory_reservation_policy: String,
+    user_namespaces: UserNamespaces,
 }
 
 /// The checked settings of the machine and of the kernel's limits.
@@ -44,6 +46,8 @@ pub struct KernelSettings {
     pub oom_score_adj: i32,
     /// The quality of service of memory, if the feature gate `MemoryQoS` is on.
     pub memory_qos: Option<MemoryQos>,
+    /// The number of user IDs of each Pod with a user namespace.
+    pub ids_per_pod: u32,
 }
 
 /// The settings of the feature gate `MemoryQoS`.
@@ -86,8 +90,17 @@ impl KernelSettings {
             max_open_files,
             oom_score_adj,
             memory_qos: memory_qos(config, gates)?,
+            ids_per_pod: ids_per_pod(config.user_namespaces.ids_per_pod)?,
         })
     }
+}
+
+fn ids_per_pod(ids: Option<i64>) -> Result<u32, ConfigError> {
+    let ids = ids.unwrap_or(UNIT.into());
+    u32::try_from(ids).ok().filter(|ids| *ids > 0 && ids.is_multiple_of(UNIT)).ok_or_else(|| {
+        let message = format!("{ids} must be a positive multiple of {UNIT} below 4294967296");
+        invalid("userNamespaces.idsPerPod", message)
+    })
 }
 
 fn cpu_period(period: GoDuration) -> Result<Duration, ConfigError> {
@@ -119,7 +132,7 @@ fn memory_qos(
             return Err(invalid("memoryReservationPolicy", message));
         }
     };
-    let is_on = gates.enabled("MemoryQoS");
+    let is_on = gates.is_enabled("MemoryQoS");
     if reserve && !is_on {
         let message = "TieredReservation requires the feature gate MemoryQoS".to_owned();
         return Err(invalid("memoryReservationPolicy", message));
@@ -133,7 +146,7 @@ mod tests {
 
     fn settings(text: &str) -> Result<KernelSettings, String> {
         let config = crate::load::parse(text).unwrap();
-        let gates = FeatureGates::new(&config.feature_gates);
+        let gates = config.gates().unwrap();
         KernelSettings::new(&config.host, &gates).map_err(|error| error.to_string())
     }
 

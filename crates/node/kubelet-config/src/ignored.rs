@@ -42,7 +42,6 @@ pub(crate) const WITHOUT_EFFECT: &[Field] = &[
         "systemCgroups",
         "processes stay in the control groups in which they were started; only accounting differs",
     ),
-    ("userNamespaces", "Pods that ask for a user namespace are rejected"),
     (
         "volumePluginDir",
         "FlexVolume, which is deprecated upstream, is not supported; its volumes fail to mount",

@@ -58,6 +58,8 @@ pub struct CredentialProviderPaths {
     pub config: PathBuf,
     /// The directory of the providers' programs.
     pub programs: PathBuf,
+    /// `true` if programs may receive tokens of service accounts.
+    pub account_tokens: bool,
 }
 
 const PARALLEL: &str = "maxParallelImagePulls";

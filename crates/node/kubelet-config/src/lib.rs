@@ -11,7 +11,6 @@ mod defaults;
 mod error;
 mod eviction;
 mod flags;
-mod gates;
 mod host;
 mod ignored;
 mod images;

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use api_config::GoDuration;
+use api_config::{FeatureGates, GoDuration};
 use api_meta::Quantity;
 use k8s_openapi::api::core::v1::Taint;
 use pod_core::cgroups::CgroupNames;
@@ -19,7 +19,6 @@ use crate::{
     defaults::{duration_or, path, text_or},
     error::{ConfigError, invalid},
     eviction::EvictionSettings,
-    gates::FeatureGates,
     host::KernelSettings,
     images::ImageSettings,
     placement::PlacementSettings,
@@ -140,8 +139,8 @@ pub struct Settings {
     pub verification: Verification,
     /// The export of traces; `None` for none.
     pub tracing: Option<otlp::Exporter>,
-    /// The feature gates as the pages for operators show them.
-    pub features: api_config::FeatureGates,
+    /// The feature gates.
+    pub features: FeatureGates,
 }
 
 /// The settings of the kubelet's server: addresses, TLS, authentication and authorization.
@@ -206,7 +205,7 @@ impl Settings {
         let address = parse_address("address", &config.address, "0.0.0.0")?;
         let healthz = healthz_address(config)?;
         let log_max_size = log_size(&config.container_log_max_size)?;
-        let gates = FeatureGates::new(&config.feature_gates);
+        let gates = config.gates()?;
         check_unsupported(config)?;
         let mut reserved = reservation::reserved(&config.reservation)?;
         let placement = PlacementSettings::new(&config.placement)?;
@@ -274,9 +273,7 @@ impl Settings {
             protect_kernel: config.protect_kernel_defaults,
             verification: verification
                 .map_err(|error| invalid("imagePullCredentialsVerificationPolicy", error))?,
-            features: api_config::FeatureGates::of_known(
-                config.feature_gates.iter().map(|(name, on)| (&**name, *on)),
-            ),
+            features: gates,
             tracing: config.tracing.as_ref().map(|tracing| tracing.exporter()).transpose()?,
         })
     }
@@ -393,7 +390,7 @@ fn restart_cap(
     let Some(cap) = config.crash_loop_back_off.max_container_restart_period else {
         return Ok(DEFAULT);
     };
-    if !gates.enabled("KubeletCrashLoopBackOffMax") {
+    if !gates.is_enabled("KubeletCrashLoopBackOffMax") {
         let message = "requires the feature gate KubeletCrashLoopBackOffMax".to_owned();
         return Err(invalid(FIELD, message));
     }
@@ -444,7 +441,7 @@ impl ServerSettings {
             certificate,
             system_logs,
             log_query: config.enable_system_log_query,
-            checkpoints: gates.enabled("ContainerCheckpoint"),
+            checkpoints: gates.is_enabled("ContainerCheckpoint"),
             read_only_port: Some(config.read_only_port).filter(|port| *port != 0),
             bootstrap: config.server_tls_bootstrap,
             client_ca: path(&config.authentication.x509.client_ca_file),
@@ -553,6 +550,13 @@ syncFrequency: 0s
                 "enableSystemLogHandler is required",
             ),
             ("qosReserved: {memory: 50%}", "requires the feature gate QOSReserved"),
+            ("featureGates: {NoSuchGate: true}", "unrecognized feature gate: NoSuchGate"),
+            ("featureGates: {PodsAPI: true}", "the feature does not exist here"),
+            ("featureGates: {ExecProbeTimeout: false}", "the feature is always on here"),
+            ("featureGates: {ImageVolume: false}", "feature is locked to true"),
+            ("userNamespaces: {idsPerPod: 65537}", "65537 must be a positive multiple of 65536"),
+            ("userNamespaces: {idsPerPod: 0}", "must be a positive multiple"),
+            ("userNamespaces: {idsPerPod: 4294967296}", "below 4294967296"),
         ] {
             let error = Settings::new(&parse(text).unwrap(), place()).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
@@ -561,6 +565,7 @@ syncFrequency: 0s
         let settings = Settings::new(&parse(text).unwrap(), place()).unwrap();
         assert_eq!((settings.status_images, settings.event_rate), (None, None));
         assert_eq!(settings.restart_cap, Duration::from_secs(30));
+        assert_eq!(settings.kernel.ids_per_pod, 65_536);
     }
 
     #[test]

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use api_config::{GoDuration, kubelet::PriorityGracePeriod};
+use api_config::{FeatureGates, GoDuration, kubelet::PriorityGracePeriod};
 use pod_core::admit::CRITICAL;
 use serde::Deserialize;
 
-use crate::{error::ConfigError, gates::FeatureGates};
+use crate::error::ConfigError;
 
 /// The shutdown fields of the configuration file.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -56,13 +56,13 @@ pub(crate) fn periods(
         let message = "shutdownGracePeriodSeconds must not be negative".to_owned();
         return invalid("shutdownGracePeriodByPodPriority", message);
     }
-    if !gates.enabled("GracefulNodeShutdown") {
+    if !gates.is_enabled("GracefulNodeShutdown") {
         return Ok(Vec::new());
     }
     let seconds = |seconds: i64| Duration::from_secs(seconds.max(0).unsigned_abs());
     let mut periods: Vec<ShutdownPeriod> = by_priority
         .iter()
-        .filter(|_| gates.enabled("GracefulNodeShutdownBasedOnPodPriority"))
+        .filter(|_| gates.is_enabled("GracefulNodeShutdownBasedOnPodPriority"))
         .map(|period| ShutdownPeriod {
             priority: period.priority,
             grace: seconds(period.shutdown_grace_period_seconds),
@@ -84,7 +84,7 @@ mod tests {
 
     fn read(text: &str) -> Result<Vec<(i32, u64)>, String> {
         let config = crate::load::parse(text).unwrap();
-        let gates = FeatureGates::new(&config.feature_gates);
+        let gates = config.gates().unwrap();
         let read = periods(&config.shutdown, &gates).map_err(|error| error.to_string())?;
         Ok(read.iter().map(|period| (period.priority, period.grace.as_secs())).collect())
     }

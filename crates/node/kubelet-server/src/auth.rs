@@ -6,6 +6,7 @@ use api_meta::{UserInfo, user::ANONYMOUS};
 use client::{Client, Resource};
 use diagnostics::TtlCache;
 use http::{Method, StatusCode, header, request::Parts};
+use rt::FromFiles;
 use serde_json::{Value, json};
 use serve::Connection;
 use sha2::{Digest, Sha256};
@@ -48,7 +49,7 @@ enum AuthorizeError {
 
 pub(crate) struct Auth {
     backend: Arc<Backend>,
-    client_ca: Option<pki::ClientCa>,
+    client_ca: Option<FromFiles<pki::ClientCa>>,
     tokens: TtlCache<[u8; 32], Option<UserInfo>>,
     decisions: TtlCache<(UserInfo, &'static str, &'static str), bool>,
 }
@@ -62,8 +63,12 @@ impl Auth {
         let client_ca = match &backend.settings.server.client_ca {
             None => None,
             Some(path) => {
-                let ca = pki::ClientCa::from_pem(&tls::read(path)?);
-                Some(ca.map_err(|source| ServerError::ClientCa { path: path.clone(), source })?)
+                let file = path.clone();
+                let read = move || {
+                    pki::ClientCa::from_pem(&tls::read(&file)?)
+                        .map_err(|source| ServerError::ClientCa { path: file.clone(), source })
+                };
+                Some(FromFiles::new(vec![path.clone()], read)?)
             }
         };
         Ok(Self {
@@ -137,7 +142,8 @@ impl Auth {
 
     fn by_certificate(&self, connection: &Connection) -> Result<Option<UserInfo>, ErrorResponse> {
         let Some(client_ca) = &self.client_ca else { return Ok(None) };
-        let verified = client_ca.verify(&connection.client_certificates, self.backend.clock.now());
+        let verified =
+            client_ca.current().verify(&connection.client_certificates, self.backend.clock.now());
         let verified = verified.map_err(|error| {
             tracing::debug!(%error, "reject a client certificate");
             unauthorized()

@@ -14,6 +14,7 @@ use futures_util::stream;
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
+use rt::{Excess, RunError, RunLimits};
 use serve::{Body, BoxError};
 use tokio::{io::AsyncReadExt as _, process::Command};
 
@@ -86,7 +87,7 @@ impl Source<'_> {
             Ok(LogQuery::File(path)) => file(self.root, &path).await,
             Ok(LogQuery::Journal { args, services }) => match self.journal(&args).await {
                 // Without journald, services log to files.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(RunError::Start(error)) if error.kind() == io::ErrorKind::NotFound => {
                     self.service_file(&services).await
                 }
                 Err(error) => {
@@ -112,22 +113,16 @@ impl Source<'_> {
     }
 
     /// Runs journalctl and returns at most [`MAX_OUTPUT`] bytes of its output.
-    async fn journal(&self, args: &[String]) -> io::Result<Vec<u8>> {
-        let mut child = Command::new(self.journalctl)
-            .args(args)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()?;
-        let stdout = child.stdout.take().ok_or_else(|| io::Error::other("it has no output"))?;
-        let read = async {
-            let mut output = Vec::new();
-            stdout.take(MAX_OUTPUT).read_to_end(&mut output).await?;
-            Ok::<_, io::Error>(output)
+    async fn journal(&self, args: &[String]) -> Result<Vec<u8>, RunError> {
+        let limits = RunLimits {
+            time: self.timeout,
+            output: MAX_OUTPUT,
+            excess: Excess::Cut,
+            kills_children: true,
         };
-        let expired = || io::Error::new(io::ErrorKind::TimedOut, "journalctl did not end in time");
-        tokio::time::timeout(self.timeout, read).await.map_err(|_| expired())?
+        let mut command = Command::new(self.journalctl);
+        command.args(args).stdin(Stdio::null()).stderr(Stdio::null());
+        Ok(limits.run(&mut command, &[]).await?.stdout)
     }
 }
 
@@ -371,7 +366,7 @@ mod tests {
         }
         script("exec sleep 1000");
         let (status, message) = get(&source, "", "query=kubelet").await;
-        assert!(status == 500 && message.contains("did not end in time"), "{message}");
+        assert!(status == 500 && message.contains("did not end within 0s"), "{message}");
         script("exec cat /dev/zero");
         let (status, output) = get(&source, "", "query=kubelet").await;
         assert!(status == 500 || output.len() as u64 == MAX_OUTPUT, "{status}");

@@ -46,7 +46,8 @@ fn may_change_one(volume: &Volume) -> bool {
 }
 
 impl Volumes {
-    /// Mounts or updates all volumes of a Pod. Tries all of them and returns the first error.
+    /// Mounts or updates all volumes of a Pod, except for images, which the container runtime mounts. Tries all of them
+    /// and returns the first error.
     pub async fn mount<'a>(
         &'a self,
         pod: &'a Arc<Pod>,
@@ -54,7 +55,8 @@ impl Volumes {
         tokens: &'a Tokens,
     ) -> Result<MountedVolumes, MountError> {
         let mut mounted = Ok(MountedVolumes::default());
-        for volume in pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()) {
+        let volumes = pod.spec.iter().flat_map(|s| s.volumes.iter().flatten());
+        for volume in volumes.filter(|volume| volume.image.is_none()) {
             let request = Request { volumes: self, pod, volume, node, tokens };
             match (self.mount_one(pod, request).await, &mut mounted) {
                 (Ok(at), Ok(mounted)) => drop(mounted.0.insert(volume.name.clone(), at)),

@@ -4,10 +4,8 @@
 
 use std::{ffi::OsString, path::PathBuf, process::Stdio, time::Duration};
 
-use tokio::{
-    io::{AsyncRead, AsyncReadExt as _},
-    process::{Child, Command},
-};
+use rt::{Excess, RunError, RunLimits};
+use tokio::process::Command;
 
 /// The time after which a program is killed. `mount.nfs` itself tries for two minutes.
 const LIMIT: Duration = Duration::from_secs(150);
@@ -18,8 +16,8 @@ const MAX_OUTPUT: u64 = 16 << 10;
 /// The error of a program that mounts volumes.
 #[derive(Debug, thiserror::Error)]
 pub enum VolumeProgramError {
-    #[error("run {program}: {source}; install it on the node")]
-    Start { program: String, source: std::io::Error },
+    #[error("run {program}: {source}; is it installed on the node?")]
+    Start { program: String, source: RunError },
     #[error(
         "{command} did not end within {} s and was killed; does the server answer?", limit.as_secs()
     )]
@@ -90,30 +88,28 @@ impl VolumePrograms {
         program: &str,
         arguments: &[&str],
     ) -> Result<String, VolumeProgramError> {
-        let failed = |source| VolumeProgramError::Start { program: program.to_owned(), source };
+        // `mount` starts `mount.nfs`; both are killed.
+        let limits = RunLimits {
+            time: self.limit,
+            output: MAX_OUTPUT,
+            excess: Excess::Discarded,
+            kills_children: true,
+        };
         let mut command = Command::new(program);
         if let Some(path) = &self.path {
             command.env("PATH", path);
         }
-        // `mount` starts `mount.nfs`; both are killed as one group.
-        let mut child = command
-            .args(arguments)
-            .process_group(0)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(failed)?;
-        let group = child.id();
-        let Ok(output) = tokio::time::timeout(self.limit, output(&mut child)).await else {
-            if let Some(group) = group.and_then(|id| i32::try_from(id).ok()) {
-                sys::process::kill_group(group);
+        command.args(arguments).stdin(Stdio::null()).stderr(Stdio::piped());
+        let run = limits.run(&mut command, &[]).await.map_err(|source| match source {
+            RunError::Timeout(limit) => {
+                let command = format!("{program} {}", arguments.join(" "));
+                VolumeProgramError::Slow { command, limit }
             }
-            let command = format!("{program} {}", arguments.join(" "));
-            return Err(VolumeProgramError::Slow { command, limit: self.limit });
-        };
-        let (status, output) = output.map_err(failed)?;
+            source => VolumeProgramError::Start { program: program.to_owned(), source },
+        })?;
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        let output = text(&run.stdout) + &text(&run.stderr);
+        let status = run.status.unwrap_or_default();
         if status.success() {
             return Ok(output);
         }
@@ -128,27 +124,8 @@ impl VolumePrograms {
     }
 }
 
-/// Waits for a program's end and returns what it wrote.
-async fn output(child: &mut Child) -> std::io::Result<(std::process::ExitStatus, String)> {
-    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    let (stdout, stderr, status) = tokio::join!(read(stdout), read(stderr), child.wait());
-    let text = stdout? + &stderr?;
-    Ok((status?, text))
-}
-
-/// Reads the first part of a program's output. A program that writes more than that is stopped by the time limit.
-async fn read(pipe: Option<impl AsyncRead + Unpin>) -> std::io::Result<String> {
-    let mut bytes = Vec::new();
-    if let Some(pipe) = pipe {
-        pipe.take(MAX_OUTPUT).read_to_end(&mut bytes).await?;
-    }
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use super::*;
 
     #[tokio::test]
@@ -161,27 +138,16 @@ mod tests {
             "sh failed: exit status 32\nRunning command: sh\nRunning arguments: -c echo bad >&2; exit 32\nOutput: bad"
         );
         let error = programs.run("no-such-program", &[]).await.unwrap_err().to_string();
-        assert!(error.starts_with("run no-such-program: No such file"), "{error}");
+        assert!(
+            error.starts_with("run no-such-program: it cannot be started: No such file"),
+            "{error}"
+        );
     }
 
     #[tokio::test]
-    async fn kills_program_and_its_children_after_limit() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("pid");
-        // The child holds the pipes, and the endless output fills them.
-        let script =
-            format!("sleep 1000 & echo $! > {}; while :; do echo full; done", file.display());
-        let programs = VolumePrograms::new("/usr/bin:/bin", Duration::from_millis(700));
-        let start = Instant::now();
-        let error = programs.run("sh", &["-c", &script]).await.unwrap_err().to_string();
-        assert!(error.contains("did not end within 0 s and was killed"), "{error}");
-        assert!(start.elapsed() < Duration::from_secs(20));
-        let child: i32 = std::fs::read_to_string(file).unwrap().trim().parse().unwrap();
-        let gone = async {
-            while sys::process::start_time(child).is_some() {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(20), gone).await.expect("the child is killed too");
+    async fn kills_program_after_limit() {
+        let programs = VolumePrograms::new("/usr/bin:/bin", Duration::from_millis(300));
+        let error = programs.run("sleep", &["1000"]).await.unwrap_err().to_string();
+        assert!(error.contains("sleep 1000 did not end within 0 s and was killed"), "{error}");
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::{
     credentials::Providers, metrics::KubeletMetrics, mirrors::Mirrors, pressures::Pressures,
-    pulls::PullRecords, startups::Startups,
+    pulls::PullRecords, startups::Startups, user_namespaces::UserNamespaces,
 };
 
 /// The settings, clients and managers of one kubelet.
@@ -20,6 +20,8 @@ pub(crate) struct Context {
     pub(crate) settings: Arc<Settings>,
     pub(crate) machine: Machine,
     pub(crate) cri: cri::Client,
+    /// The user and group IDs of Pods with user namespaces.
+    pub(crate) user_namespaces: UserNamespaces,
     /// The runtime's name, which prefixes container IDs in statuses.
     pub(crate) runtime_name: String,
     pub(crate) client: Option<client::Client>,

@@ -9,6 +9,7 @@ use kubelet_server::ServerError;
 use crate::{
     credentials::ProvidersError,
     kernel::{HostError, KernelError},
+    user_namespaces::UserNamespacesError,
 };
 
 /// The error that prevents the kubelet's start or ends it.
@@ -40,6 +41,8 @@ pub enum Error {
     Claims(#[from] ClaimsStateError),
     #[error("Failed to start ContainerManager: {0}")]
     Host(#[from] HostError),
+    #[error(transparent)]
+    UserNamespaces(#[from] UserNamespacesError),
     #[error(transparent)]
     CredentialProviders(#[from] ProvidersError),
     #[error(

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{Container, NodeFeatures, Pod};
 use pod_core::{
     admit::Refusal,
     features::{self, Features},
+    user_namespaces::has_user_namespace,
 };
 
 use crate::context::Context;
@@ -44,6 +45,7 @@ fn of_handler(status: &v1::StatusResponse, handler: &str) -> Features {
             .as_ref()
             .is_some_and(|features| features.supplemental_groups_policy),
         recursive_read_only_mounts: handler.is_some_and(|f| f.recursive_read_only_mounts),
+        user_namespaces: handler.is_some_and(|f| f.user_namespaces),
     }
 }
 
@@ -64,6 +66,45 @@ pub(crate) async fn of_container(
     }
     let handler = handler(ctx, pod).await?;
     Ok(of_handler(&ctx.cri.status(false).await?, &handler))
+}
+
+/// The error of a Pod that requests a user namespace which its runtime cannot make.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UserNamespaceSupportError {
+    #[error(
+        "can't set `spec.hostUsers: false`, {} not support user namespaces ({runtime} {version})",
+        doer(handler)
+    )]
+    Lacking { handler: String, runtime: String, version: String },
+    #[error(transparent)]
+    Runtime(#[from] cri::Error),
+}
+
+/// Returns the subject of upstream's message: the runtime, or the handler of the Pod's RuntimeClass.
+fn doer(handler: &str) -> String {
+    if handler.is_empty() {
+        return "runtime does".to_owned();
+    }
+    format!("RuntimeClass handler {} does", api_meta::go_quote(handler))
+}
+
+/// Returns an error if the Pod requests a user namespace and its runtime handler has none.
+pub(crate) async fn check_user_namespace(
+    ctx: &Context,
+    pod: &Pod,
+    handler: &str,
+) -> Result<(), UserNamespaceSupportError> {
+    if !has_user_namespace(pod)
+        || of_handler(&ctx.cri.status(false).await?, handler).user_namespaces
+    {
+        return Ok(());
+    }
+    let runtime = ctx.cri.version().await?;
+    Err(UserNamespaceSupportError::Lacking {
+        handler: handler.to_owned(),
+        runtime: runtime.runtime_name,
+        version: runtime.runtime_version,
+    })
 }
 
 /// Admits a Pod if the runtime has the features that it requires. Waits for a runtime that is away.
@@ -94,7 +135,7 @@ mod tests {
             name: name.to_owned(),
             features: Some(v1::RuntimeHandlerFeatures {
                 recursive_read_only_mounts,
-                ..Default::default()
+                user_namespaces: recursive_read_only_mounts,
             }),
         };
         let new = v1::StatusResponse {
@@ -105,6 +146,7 @@ mod tests {
         let features = |recursive_read_only_mounts| Features {
             supplemental_groups_policy: true,
             recursive_read_only_mounts,
+            user_namespaces: recursive_read_only_mounts,
         };
         assert_eq!(of_handler(&new, ""), features(true));
         assert_eq!(of_handler(&new, "gvisor"), features(false));

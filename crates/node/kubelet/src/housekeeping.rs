@@ -48,7 +48,7 @@ pub(crate) async fn run(ctx: Arc<Context>, pods: Pods, mut sources: watch::Recei
         }
         if Instant::now() >= next_images {
             next_images = Instant::now() + IMAGES;
-            if let Err(error) = images.collect(&ctx).await {
+            if let Err(error) = images.collect(&ctx, &pods).await {
                 tracing::warn!(%error, "remove unused images");
             }
         }

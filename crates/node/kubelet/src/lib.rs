@@ -36,10 +36,12 @@ mod report;
 mod requests;
 mod run;
 mod runtime;
+mod runtime_version;
 mod shutdown;
 mod sources;
 mod startups;
 mod steps;
+mod user_namespaces;
 mod worker;
 
 pub use credentials::ProvidersError;
@@ -53,3 +55,4 @@ pub use kubelet_resources::{ClaimsStateError, PlacementError, TopologyError};
 pub use kubelet_server::ServerError;
 pub use machine::default_address;
 pub use run::{Config, run};
+pub use user_namespaces::UserNamespacesError;

@@ -7,7 +7,7 @@ use std::{
 };
 
 use telemetry::metrics::{
-    Gauge, Histogram, HistogramVec, IntCounterVec, Metrics, USUAL_BOUNDS, unix_seconds,
+    Gauge, Histogram, HistogramVec, IntCounter, IntCounterVec, Metrics, USUAL_BOUNDS, unix_seconds,
 };
 use tokio::time::Instant;
 
@@ -20,7 +20,47 @@ pub(crate) struct KubeletMetrics {
     relisted_at: Gauge,
     evictions: IntCounterVec,
     syncs: HistogramVec,
+    pub(crate) image_volumes: ImageVolumeMetrics,
 }
+
+/// The metrics of images that containers mount as volumes.
+pub(crate) struct ImageVolumeMetrics {
+    pub(crate) requested: IntCounter,
+    pub(crate) succeeded: IntCounter,
+    pub(crate) failed: IntCounter,
+}
+
+impl ImageVolumeMetrics {
+    fn new(metrics: &Metrics) -> Self {
+        Self {
+            requested: metrics.counter(
+                "kubelet_image_volume_requested_total",
+                "Number of requested image volumes.",
+            ),
+            succeeded: metrics.counter(
+                "kubelet_image_volume_mounted_succeed_total",
+                "Number of successful image volume mounts.",
+            ),
+            failed: metrics.counter(
+                "kubelet_image_volume_mounted_errors_total",
+                "Number of failed image volume mounts.",
+            ),
+        }
+    }
+
+    /// Counts the image volumes of a container that the runtime has created or could not create.
+    pub(crate) fn mounted(&self, volumes: usize, error: Option<&cri::Error>) {
+        let counter = match error {
+            None => &self.succeeded,
+            Some(error) if error.message().contains(MOUNT_FAILED) => &self.failed,
+            Some(_) => return,
+        };
+        counter.inc_by(volumes as u64);
+    }
+}
+
+/// The part of a runtime's message that names a failed mount of an image, by CRI's convention.
+const MOUNT_FAILED: &str = "ImageVolumeMountFailed";
 
 impl KubeletMetrics {
     pub(crate) fn new(metrics: &Metrics) -> Self {
@@ -50,6 +90,7 @@ impl KubeletMetrics {
                 USUAL_BOUNDS,
                 &["operation_type"],
             ),
+            image_volumes: ImageVolumeMetrics::new(metrics),
         }
     }
 
@@ -135,6 +176,8 @@ mod tests {
         metrics.relisted(began, None);
         metrics.relisted(Instant::now(), Some(began));
         metrics.evicted("memory.available");
+        metrics.image_volumes.requested.inc();
+        metrics.image_volumes.mounted(2, None);
         metrics.synced("create", Duration::from_secs(3));
         let text = registry.text();
         assert_published(
@@ -153,6 +196,9 @@ mod tests {
                     &[],
                 ),
                 published("kubelet_server_expiration_renew_errors", "counter", &[]),
+                published("kubelet_image_volume_requested_total", "counter", &[]),
+                published("kubelet_image_volume_mounted_succeed_total", "counter", &[]),
+                published("kubelet_image_volume_mounted_errors_total", "counter", &[]),
             ],
         );
         for line in [
@@ -160,6 +206,8 @@ mod tests {
             "kubelet_pleg_relist_interval_seconds_sum 2\n",
             "kubelet_evictions{eviction_signal=\"memory.available\"} 1\n",
             "kubelet_certificate_manager_client_ttl_seconds inf\n",
+            "kubelet_image_volume_mounted_succeed_total 2\n",
+            "kubelet_image_volume_mounted_errors_total 0\n",
         ] {
             assert!(text.contains(line), "{line}: {text}");
         }

@@ -13,7 +13,7 @@ use pod_core::{
     Ending, KnownPod, PodRegistry, RunningContainer,
     admit::{NodeView, Refusal, admit},
     namespaced_name,
-    resize::{self, Pending},
+    resize::{self, Pending, PodResources},
 };
 use tokio::sync::watch;
 
@@ -191,17 +191,19 @@ impl Pods {
         requested: Arc<Pod>,
         allocated: &Pod,
     ) -> (Arc<Pod>, Option<Pending>) {
-        let allocated = resize::container_resources(allocated);
-        if resize::container_resources(&requested) == allocated {
+        let allocated = PodResources::of(allocated);
+        if PodResources::of(&requested) == allocated {
             return (requested, None);
         }
-        if let Some(message) = self
-            .ctx
-            .placement
-            .forbids_resize(&requested, &resize::with_resources(&requested, &allocated))
-        {
+        let before = resize::with_resources(&requested, &allocated);
+        let (ctx, has_swap) = (&self.ctx, self.ctx.machine.swap > 0);
+        let by_swap = || resize::forbidden_by_swap(&requested, &before);
+        let forbidden = ctx.placement.forbids_resize(&requested, &before).or_else(|| {
+            if has_swap && ctx.settings.kernel.limited_swap { by_swap() } else { None }
+        });
+        if let Some(message) = forbidden {
             let pending = Pending { reason: "Infeasible", message };
-            return (Arc::new(resize::with_resources(&requested, &allocated)), Some(pending));
+            return (Arc::new(before), Some(pending));
         }
         let others: Vec<Arc<Pod>> = state
             .workers
@@ -212,9 +214,7 @@ impl Pods {
         let allocatable = allocatable(&self.ctx.machine, &self.ctx.settings);
         match resize::consider(&requested, &allocatable, others.iter().map(AsRef::as_ref)) {
             Ok(()) => (requested, None),
-            Err(pending) => {
-                (Arc::new(resize::with_resources(&requested, &allocated)), Some(pending))
-            }
+            Err(pending) => (Arc::new(before), Some(pending)),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
+use api_config::FeatureGates;
 use kubelet_config::{Args, CloudSettings, CredentialProviderPaths, HostSettings, Settings};
 use kubelet_objects::{Events, NodeInformer, Objects};
 use kubelet_resources::{
@@ -13,7 +14,6 @@ use kubelet_volumes::{Operations, VolumePrograms, Volumes};
 use pod_core::{PodRegistry, paths::DIRECTORY_MODE};
 use rt::Tasks;
 use sys::mount::{HostMounts, Mounts};
-use telemetry::metrics::Metrics;
 use tokio::sync::watch;
 
 use crate::{
@@ -30,6 +30,7 @@ use crate::{
     shutdown,
     sources::{api, files, manifest::StaticPods, mirror, url},
     startups::Startups,
+    user_namespaces::UserNamespaces,
 };
 
 /// The configuration of one kubelet.
@@ -70,17 +71,26 @@ impl Config {
         };
         let rotate_certificates = file.rotate_certificates;
         let mut settings = Settings::new(&file, host)?;
+        settings.features.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
         settings.cloud = CloudSettings::new(args)?;
-        settings.images.credential_providers = credential_providers(args)?;
+        settings.images.credential_providers = credential_providers(args, &settings.features)?;
         Ok(Self { settings, heartbeats, rotate_certificates })
     }
 }
 
-fn credential_providers(args: &Args) -> Result<Option<CredentialProviderPaths>, Error> {
+fn credential_providers(
+    args: &Args,
+    features: &FeatureGates,
+) -> Result<Option<CredentialProviderPaths>, Error> {
     let paths = (&args.image_credential_provider_config, &args.image_credential_provider_bin_dir);
     match paths {
         (Some(config), Some(programs)) => {
-            Ok(Some(CredentialProviderPaths { config: config.clone(), programs: programs.clone() }))
+            let gate = "KubeletServiceAccountTokenForCredentialProviders";
+            Ok(Some(CredentialProviderPaths {
+                config: config.clone(),
+                programs: programs.clone(),
+                account_tokens: features.is_enabled(gate),
+            }))
         }
         (None, None) => Ok(None),
         _ => Err(Error::HalfCredentialProviders),
@@ -162,6 +172,11 @@ async fn context(
     kernel::prepare(&settings, cgroups.as_ref(), Path::new("/proc"))?;
     make_root(&settings.root)
         .map_err(|source| Error::Root { path: settings.root.clone(), source })?;
+    let user_namespaces = UserNamespaces::new(
+        &settings.root,
+        settings.kernel.ids_per_pod,
+        u32::try_from(settings.max_pods).unwrap_or(0),
+    )?;
     let machine = Machine::read();
     let clock: Arc<dyn rt::Clock> = Arc::new(rt::SystemClock);
     let metrics = diagnostics::component_metrics(&settings.features);
@@ -206,6 +221,7 @@ async fn context(
     };
     Ok(Some(Arc::new(Context {
         machine,
+        user_namespaces,
         runtime_name: version.runtime_name,
         objects: volumes.objects.clone(),
         node: volumes.node.clone(),

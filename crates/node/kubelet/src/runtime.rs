@@ -179,6 +179,9 @@ fn observe_container(
     };
     let image = status.image.as_ref().map(|i| i.image.clone()).unwrap_or_default();
     let metadata = container.metadata.unwrap_or_default();
+    let annotated = |name| {
+        container.annotations.get(name).and_then(|text: &String| serde_json::from_str(text).ok())
+    };
     let recursive = status.mounts.iter().filter(|mount| mount.recursive_read_only);
     Container {
         recursive_read_only: recursive.map(|mount| mount.container_path.clone()).collect(),
@@ -189,10 +192,8 @@ fn observe_container(
         run,
         image,
         image_id: if status.image_ref.is_empty() { status.image_id } else { status.image_ref },
-        resources: container
-            .annotations
-            .get(labels::RESOURCES)
-            .and_then(|text| serde_json::from_str(text).ok()),
+        resources: annotated(labels::RESOURCES),
+        shared: annotated(labels::SHARED_RESOURCES),
         hash: container.annotations.get(labels::HASH).cloned().unwrap_or_default(),
         message,
         id: container.id,

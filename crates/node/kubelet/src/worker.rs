@@ -3,6 +3,7 @@
 
 mod error;
 mod finish;
+mod resized;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +15,7 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus, ResourceRequirements};
 use kubelet_volumes::{MountedVolumes, Tokens, may_change};
 use pod_core::{
     Ending, Inputs, KillReason, Memory, Observed, Phase, StatusInputs, Step, Timestamp,
-    admit::Refusal, members, namespaced_name, resize,
+    admit::Refusal, members, namespaced_name, resize::PodResources, resources::pod_level,
 };
 use tokio::{sync::watch, time::Instant};
 
@@ -28,6 +29,7 @@ use crate::{
     runtime, steps,
 };
 use error::StepError;
+use resized::Resized;
 
 pub(crate) struct Worker {
     ctx: Arc<Context>,
@@ -56,7 +58,9 @@ pub(crate) struct Worker {
     restored: bool,
     last_steps: Vec<Step>,
     /// The resources that running containers were resized to, by container ID.
-    resized: BTreeMap<String, Option<ResourceRequirements>>,
+    resized: BTreeMap<String, Resized>,
+    /// The resources shared by all containers that the Pod's cgroup has; `None` if unknown.
+    shared_resources: Option<ResourceRequirements>,
     resize_error: Option<String>,
 }
 
@@ -85,6 +89,8 @@ impl Worker {
             Some(refusal) => Some(refusal_ending(refusal)),
             None => status.as_ref().and_then(before),
         };
+        let resized = status.as_ref().map(Resized::of_status).unwrap_or_default();
+        let shared_resources = status.as_ref().and_then(|status| status.resources.clone());
         // A Pod that an earlier kubelet rejected never had a container, either.
         let never_begun = ending.is_some() && status.is_none_or(|s| s.container_statuses.is_none());
         Self {
@@ -109,7 +115,8 @@ impl Worker {
             tear_down_failures: 0,
             restored: false,
             last_steps: Vec::new(),
-            resized: BTreeMap::new(),
+            resized,
+            shared_resources,
             resize_error: None,
         }
     }
@@ -123,7 +130,7 @@ impl Worker {
             self.pod = desired.pod.clone();
             let visible = |pod: &Pod| {
                 let meta = &pod.metadata;
-                (meta.labels.clone(), meta.annotations.clone(), resize::container_resources(pod))
+                (meta.labels.clone(), meta.annotations.clone(), PodResources::of(pod))
             };
             if visible(&before) != visible(&self.pod) || self.shared.take_stale() {
                 // Volumes may contain the changed fields or objects.
@@ -195,10 +202,11 @@ impl Worker {
         let containers = &mut self.observed.containers;
         self.resized.retain(|id, _| containers.iter().any(|c| c.id == *id));
         for container in containers {
-            if let Some(resources) = self.resized.get(&container.id) {
-                container.resources = Some(resources.clone().unwrap_or_default());
+            if let Some(resized) = self.resized.get(&container.id) {
+                resized.correct(container);
             }
         }
+        self.observed.shared.clone_from(&self.shared_resources);
     }
 
     /// Allocates the Pod's devices and CPUs before anything else. Returns `false` if the Pod must end.
@@ -355,6 +363,13 @@ impl Worker {
 
     /// Executes a plan's steps in order. Stops at the first error.
     async fn execute(&mut self, pod: &Pod, steps: Vec<Step>) {
+        if steps.contains(&Step::ResizePod)
+            && let Err(error) = steps::allow_both(&self.ctx, pod, &self.observed)
+        {
+            tracing::warn!(pod = %namespaced_name(pod), %error, "raise the limits of a Pod's cgroup; trying again");
+            self.resize_error = Some(error.to_string());
+            return;
+        }
         for step in steps {
             let done = match step {
                 Step::StopSandbox { id } => {
@@ -366,6 +381,14 @@ impl Worker {
                     Ok(())
                 }
                 Step::Resize { id, name } => self.resize(pod, &id, &name).await,
+                Step::ResizePod => self.resize_pod(pod),
+                Step::RestartAll { id, name, exited } => {
+                    let removed = self.ctx.cri.remove_container(&id).await;
+                    if removed.is_ok() {
+                        self.memory.record_restart(&name, exited, self.ctx.now());
+                    }
+                    removed.map_err(StepError::from)
+                }
                 Step::Remove { id } => {
                     self.ctx.cri.remove_container(&id).await.map_err(StepError::from)
                 }
@@ -399,6 +422,7 @@ impl Worker {
         match Box::pin(steps::create_sandbox(&self.ctx, pod, attempt)).await {
             Ok(_) => {
                 self.memory.record_sandbox();
+                self.shared_resources = pod_level(pod).cloned();
                 Ok(())
             }
             Err(error) => {
@@ -473,9 +497,19 @@ impl Worker {
         let done = steps::resize(&self.ctx, pod, member, id, &self.observed).await;
         self.resize_error = done.as_ref().err().map(ToString::to_string);
         done?;
-        self.resized.insert(id.to_owned(), member.container.resources.clone());
+        let (own, shared) = (member.container.resources.clone(), pod_level(pod).cloned());
+        self.resized.insert(id.to_owned(), Resized { own, shared });
         let observed = self.observed.clone();
         self.take(observed);
+        Ok(())
+    }
+
+    fn resize_pod(&mut self, pod: &Pod) -> Result<(), StepError> {
+        let done = steps::resize_pod(&self.ctx, pod, &self.observed);
+        self.resize_error = done.as_ref().err().map(ToString::to_string);
+        done?;
+        self.shared_resources = pod_level(pod).cloned();
+        self.observed.shared.clone_from(&self.shared_resources);
         Ok(())
     }
 
@@ -502,6 +536,11 @@ impl Worker {
                 format!("Container {name} definition changed, will be restarted")
             }
             KillReason::Resized => format!("Container {name} resize requires restart"),
+            KillReason::RestartAll => {
+                // The containers start again soon, so they get no time to end.
+                grace = Duration::ZERO;
+                String::new()
+            }
             KillReason::NotNeeded | KillReason::SandboxLost => String::new(),
         };
         steps::kill(&self.ctx, pod, member, id, &text, grace, true).await;

@@ -74,6 +74,24 @@ impl Amounts {
         }
     }
 
+    /// Replaces the amounts of containers by those that the containers share.
+    fn replace(&mut self, shared: &ResourceRequirements) {
+        let has = |name: &str| shared.requests.as_ref().is_some_and(|r| r.contains_key(name));
+        let shared = Self::of(shared);
+        if has("cpu") || self.cpu_request == 0 {
+            self.cpu_request = shared.cpu_request;
+        }
+        if has("memory") || self.memory_request == 0 {
+            self.memory_request = shared.memory_request;
+        }
+        if shared.cpu_limit > 0 {
+            self.cpu_limit = shared.cpu_limit;
+        }
+        if shared.memory_limit > 0 {
+            self.memory_limit = shared.memory_limit;
+        }
+    }
+
     fn maximum(self, other: Self) -> Self {
         let limit = |a: i64, b: i64| if a == 0 || b == 0 { 0 } else { a.max(b) };
         Self {
@@ -85,8 +103,40 @@ impl Amounts {
     }
 }
 
+/// Returns the resources that all containers of a Pod share, unless they are empty.
+pub fn pod_level(pod: &Pod) -> Option<&ResourceRequirements> {
+    let shared = pod.spec.as_ref()?.resources.as_ref()?;
+    Some(shared).filter(|shared| !Amounts::of(shared).is_empty())
+}
+
+/// Returns the amounts that a container is started with. A limit that it lacks is that of the resources which all
+/// containers of the Pod share.
+pub fn container_amounts(
+    shared: Option<&ResourceRequirements>,
+    own: Option<&ResourceRequirements>,
+) -> Amounts {
+    let mut amounts = own.map(Amounts::of).unwrap_or_default();
+    let shared = shared.map(Amounts::of).unwrap_or_default();
+    let or = |own: i64, shared: i64| if own == 0 { shared } else { own };
+    // CPU shares without a request follow the limit.
+    amounts.cpu_request = or(amounts.cpu_request, shared.cpu_limit);
+    amounts.cpu_limit = or(amounts.cpu_limit, shared.cpu_limit);
+    amounts.memory_limit = or(amounts.memory_limit, shared.memory_limit);
+    amounts
+}
+
+/// Returns the sum of the requests for memory of a Pod's long-running containers, and the number of these.
+pub(crate) fn memory_requests(pod: &Pod) -> (i64, i64) {
+    let lasting = members(pod).into_iter().filter(|m| matches!(m.role, Role::App | Role::Sidecar));
+    lasting.fold((0, 0), |(sum, count), member| {
+        let own = member.container.resources.as_ref().map(Amounts::of).unwrap_or_default();
+        (sum.saturating_add(own.memory_request), count + 1)
+    })
+}
+
 /// Returns the resources that a Pod may use at the same time: the larger one of its long-running containers together,
-/// and of each init container with earlier sidecars. The overhead is added.
+/// and of each init container with earlier sidecars. Amounts that the containers share replace those of the containers.
+/// The overhead is added.
 pub fn pod_amounts(pod: &Pod) -> Amounts {
     let Some(spec) = &pod.spec else { return Amounts::default() };
     let (mut sidecars, mut apps, mut init) = (None, None, None);
@@ -113,8 +163,8 @@ pub fn pod_amounts(pod: &Pod) -> Amounts {
         (a, s) => a.or(s).unwrap_or_default(),
     };
     let mut total = init.map_or(running, |init| running.maximum(init));
-    if let Some(whole) = spec.resources.as_ref().map(Amounts::of).filter(|w| !w.is_empty()) {
-        total = whole;
+    if let Some(shared) = pod_level(pod) {
+        total.replace(shared);
     }
     let overhead = |name: &str, read: fn(&Quantity) -> i64| {
         spec.overhead.as_ref().and_then(|o| o.get(name)).map_or(0, read)

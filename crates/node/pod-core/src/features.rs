@@ -15,6 +15,8 @@ pub struct Features {
     pub supplemental_groups_policy: bool,
     /// The Pod's runtime handler makes all mounts below a read-only mount read-only.
     pub recursive_read_only_mounts: bool,
+    /// The Pod's runtime handler can run Pods in user namespaces of their own.
+    pub user_namespaces: bool,
 }
 
 /// Returns `true` if the supplementary groups of the image must not be added to those of the Pod.

@@ -36,12 +36,14 @@ mod refusal;
 mod registry;
 pub mod resize;
 pub mod resources;
+mod restart_all;
 pub mod services;
 mod spec;
 mod status;
 mod stop;
 mod time;
 pub mod topology;
+pub mod user_namespaces;
 
 pub use memory::{Failure, FailureKind, Memory};
 pub use observed::{Container, Observed, Run, Sandbox};

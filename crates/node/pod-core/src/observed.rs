@@ -11,6 +11,8 @@ pub struct Observed {
     pub sandboxes: Vec<Sandbox>,
     /// The runs of all containers, newest first.
     pub containers: Vec<Container>,
+    /// The resources shared by all containers that the Pod's cgroup has; `None` if unknown.
+    pub shared: Option<ResourceRequirements>,
 }
 
 /// A sandbox as the runtime reports it.
@@ -55,6 +57,8 @@ pub struct Container {
     pub recursive_read_only: Vec<String>,
     /// The resources that were set last; `None` if unknown.
     pub resources: Option<ResourceRequirements>,
+    /// The resources shared by all containers of the Pod at that time.
+    pub shared: Option<ResourceRequirements>,
 }
 
 /// The state of a container's run.
@@ -87,7 +91,7 @@ impl Observed {
     pub fn new(mut sandboxes: Vec<Sandbox>, mut containers: Vec<Container>) -> Self {
         sandboxes.sort_by_key(|s| std::cmp::Reverse((s.created, s.attempt)));
         containers.sort_by_key(|c| std::cmp::Reverse((c.created, c.attempt)));
-        Self { sandboxes, containers }
+        Self { sandboxes, containers, shared: None }
     }
 
     /// Returns the newest sandbox if it is ready.

@@ -13,6 +13,11 @@ pub fn pod_dir(root: &Path, uid: &str) -> PathBuf {
     root.join("pods").join(uid)
 }
 
+/// Returns the path of the record of a Pod's user and group IDs.
+pub fn user_namespace_file(pod_dir: &Path) -> PathBuf {
+    pod_dir.join("userns")
+}
+
 /// Returns the directory of a Pod's logs below the directory `logs`.
 pub fn log_dir(logs: &Path, pod: &Pod) -> PathBuf {
     let meta = &pod.metadata;

@@ -10,6 +10,7 @@ use crate::{
     phase::{Phase, decides_end},
     probe::Verdicts,
     resize,
+    restart_all::Trigger,
     spec::{Member, Role, Verdict, container_hash, members, should_restart},
     time::{Timestamp, after},
 };
@@ -74,6 +75,17 @@ pub enum Step {
         /// The container's name.
         name: String,
     },
+    /// Sets the limits of the Pod's cgroup to changed resources that the containers share.
+    ResizePod,
+    /// Removes the container whose exit restarts all, as the last one of the Pod.
+    RestartAll {
+        /// The ID of the run.
+        id: String,
+        /// The container's name.
+        name: String,
+        /// The end of the run.
+        exited: Timestamp,
+    },
     /// Removes an ended run that has successors.
     Remove {
         /// The ID of the run.
@@ -101,6 +113,8 @@ pub enum KillReason {
     NotNeeded,
     /// The sandbox has ended, and the network with it.
     SandboxLost,
+    /// All containers restart because another one has exited.
+    RestartAll,
 }
 
 /// The plan for a Pod. After its steps, the caller observes the Pod and plans again.
@@ -140,8 +154,18 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
         plan.ending = Some(ending);
         return plan;
     }
+    if let Some(trigger) = Trigger::find(inputs.pod, inputs.observed) {
+        restart_all(inputs, &trigger, &mut plan);
+        return plan;
+    }
     match inputs.observed.ready_sandbox() {
-        Some(sandbox) => containers(inputs, sandbox, &mut plan),
+        Some(sandbox) => {
+            containers(inputs, sandbox, &mut plan);
+            // After the containers, because the Pod's limits must allow theirs.
+            if resize::changes_pod_level(inputs.pod, inputs.observed) {
+                plan.steps.push(Step::ResizePod);
+            }
+        }
         None => new_sandbox(inputs, &mut plan),
     }
     let remains = inputs.observed.remains().map(|c| Step::Remove { id: c.id.clone() });
@@ -150,6 +174,18 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
         inputs.observed.replaced_sandboxes().map(|s| Step::RemoveSandbox { id: s.id.clone() });
     plan.steps.extend(spent);
     plan
+}
+
+/// Plans the restart of all containers. The back-off of the exited container delays its removal.
+fn restart_all(inputs: &Inputs<'_>, trigger: &Trigger<'_>, plan: &mut Plan) {
+    let steps = trigger.steps(inputs.pod, inputs.observed);
+    let (name, exited) = trigger.exit();
+    match inputs.memory.restart_wait(name, exited, inputs.now) {
+        Some(wait) if matches!(steps[..], [Step::RestartAll { .. }]) => {
+            plan.plan_again_at(after(inputs.now, wait));
+        }
+        _ => plan.steps = steps,
+    }
 }
 
 /// Returns the final state if the deadline has passed or all containers have ended for good.
@@ -297,8 +333,7 @@ impl ContainerInSandbox<'_> {
                 {
                     KillReason::SpecChanged
                 } else {
-                    let has = current.resources.as_ref();
-                    match has.and_then(|has| resize::change(has, &self.member.container)) {
+                    match resize::change(self.inputs.pod, current, &self.member.container) {
                         Some(resize::Change::Restart) => KillReason::Resized,
                         Some(resize::Change::InPlace) => {
                             let (id, name) = (current.id.clone(), current.name.clone());

@@ -8,18 +8,32 @@ use k8s_openapi::{
 };
 
 use crate::{
-    observed::Observed,
-    resources::{Amounts, CgroupLimits, milli, pod_amounts, pod_cgroup, whole},
+    observed::{Container as Running, Observed},
+    qos::{QosClass, qos_class},
+    resources::{
+        Amounts, CgroupLimits, container_amounts, milli, pod_amounts, pod_cgroup, pod_level, whole,
+    },
     spec::is_static,
 };
 
-/// The resources of a Pod's containers by name.
-pub type ContainerResources = BTreeMap<String, ResourceRequirements>;
+/// The resources of a Pod's spec.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PodResources {
+    /// The resources that all containers share.
+    pub shared: Option<ResourceRequirements>,
+    /// The resources of the containers, by name.
+    pub containers: BTreeMap<String, ResourceRequirements>,
+}
 
-/// Returns the resources in a Pod's spec.
-pub fn container_resources(pod: &Pod) -> ContainerResources {
-    let one = |c: &Container| (c.name.clone(), c.resources.clone().unwrap_or_default());
-    pod.spec.iter().flat_map(containers).map(one).collect()
+impl PodResources {
+    /// Returns the resources in a Pod's spec.
+    pub fn of(pod: &Pod) -> Self {
+        let one = |c: &Container| (c.name.clone(), c.resources.clone().unwrap_or_default());
+        Self {
+            shared: pod.spec.as_ref().and_then(|spec| spec.resources.clone()),
+            containers: pod.spec.iter().flat_map(containers).map(one).collect(),
+        }
+    }
 }
 
 fn containers(spec: &k8s_openapi::api::core::v1::PodSpec) -> impl Iterator<Item = &Container> {
@@ -27,12 +41,13 @@ fn containers(spec: &k8s_openapi::api::core::v1::PodSpec) -> impl Iterator<Item 
 }
 
 /// Returns a copy of the Pod with these resources in its spec.
-pub fn with_resources(pod: &Pod, resources: &ContainerResources) -> Pod {
+pub fn with_resources(pod: &Pod, resources: &PodResources) -> Pod {
     let mut pod = pod.clone();
     if let Some(spec) = &mut pod.spec {
+        spec.resources.clone_from(&resources.shared);
         let all = spec.init_containers.iter_mut().flatten().chain(&mut spec.containers);
         for container in all {
-            if let Some(own) = resources.get(&container.name) {
+            if let Some(own) = resources.containers.get(&container.name) {
                 container.resources = Some(own.clone());
             }
         }
@@ -40,30 +55,63 @@ pub fn with_resources(pod: &Pod, resources: &ContainerResources) -> Pod {
     pod
 }
 
-/// Reports whether the containers of two Pods have different amounts of a resource (`cpu` or `memory`).
+/// Reports whether two Pods or their containers have different amounts of a resource (`cpu` or `memory`).
 pub fn differs(pod: &Pod, other: &Pod, name: &str) -> bool {
     let amounts = |pod: &Pod| -> Vec<(i64, i64)> {
-        let of = |container: &Container| {
-            let amounts = container.resources.as_ref().map(Amounts::of).unwrap_or_default();
+        let of = |resources: Option<&ResourceRequirements>| {
+            let amounts = resources.map(Amounts::of).unwrap_or_default();
             match name {
                 "cpu" => (amounts.cpu_request, amounts.cpu_limit),
                 _ => (amounts.memory_request, amounts.memory_limit),
             }
         };
-        pod.spec.iter().flat_map(containers).map(of).collect()
+        let all = pod.spec.iter().flat_map(containers).map(|c| c.resources.as_ref());
+        std::iter::once(pod_level(pod)).chain(all).map(of).collect()
     };
     amounts(pod) != amounts(other)
 }
 
+/// Returns upstream's message if a resize would change memory of a Pod that may use swap, without a restart.
+pub fn forbidden_by_swap(pod: &Pod, allocated: &Pod) -> Option<String> {
+    if qos_class(pod) != QosClass::Burstable {
+        return None;
+    }
+    let memory = |resources: Option<&ResourceRequirements>| {
+        let amounts = resources.map(Amounts::of).unwrap_or_default();
+        (amounts.memory_request, amounts.memory_limit)
+    };
+    let before = PodResources::of(allocated);
+    let changes = |container: &Container| {
+        let own = before.containers.get(&container.name);
+        memory(container.resources.as_ref()) != memory(own) && !restarts(container, "memory")
+    };
+    let is_forbidden = memory(pod_level(pod)) != memory(pod_level(allocated))
+        || pod.spec.iter().flat_map(containers).any(changes);
+    is_forbidden.then(|| "In-place resize of containers with swap is not supported.".to_owned())
+}
+
+/// Reports whether a container restarts if its amount of a resource changes.
+fn restarts(container: &Container, name: &str) -> bool {
+    let mut policies = container.resize_policy.iter().flatten();
+    policies.any(|p| p.resource_name == name && p.restart_policy == "RestartContainer")
+}
+
 /// Returns the resources that an earlier kubelet had allocated: those of the spec, unless the status reports others.
-pub fn recover_resources(pod: &Pod) -> ContainerResources {
-    let mut all = container_resources(pod);
+pub fn recover_resources(pod: &Pod) -> PodResources {
+    let mut all = PodResources::of(pod);
+    if let Some(status) = &pod.status
+        && let (Some(shared), Some(allocated), Some(actual)) =
+            (&mut all.shared, &status.allocated_resources, &status.resources)
+        && shared.requests.as_ref().is_some_and(|requests| requests != allocated)
+    {
+        *shared = actual.clone();
+    }
     let statuses = pod.status.iter().flat_map(|s| {
         s.container_statuses.iter().flatten().chain(s.init_container_statuses.iter().flatten())
     });
     for status in statuses {
         let (Some(resources), Some(allocated), Some(actual)) =
-            (all.get_mut(&status.name), &status.allocated_resources, &status.resources)
+            (all.containers.get_mut(&status.name), &status.allocated_resources, &status.resources)
         else {
             continue;
         };
@@ -72,6 +120,18 @@ pub fn recover_resources(pod: &Pod) -> ContainerResources {
         }
     }
     all
+}
+
+/// Returns the requests that are allocated to a Pod whose containers share resources.
+pub(crate) fn allocated_resources(pod: &Pod) -> Option<BTreeMap<String, Quantity>> {
+    let shared = pod_level(pod)?;
+    if shared.requests.is_some() {
+        return shared.requests.clone();
+    }
+    let amounts = pod_amounts(pod);
+    let cpu = Quantity(format!("{}m", amounts.cpu_request));
+    let memory = Quantity(amounts.memory_request.to_string());
+    Some([("cpu".to_owned(), cpu), ("memory".to_owned(), memory)].into())
 }
 
 /// The reason why a resize is pending.
@@ -132,9 +192,12 @@ pub(crate) enum Change {
     Restart,
 }
 
-pub(crate) fn change(has: &ResourceRequirements, container: &Container) -> Option<Change> {
-    let allocated = container.resources.as_ref().map(Amounts::of).unwrap_or_default();
-    let has = Amounts::of(has);
+/// Returns how a running container of the Pod gets the resources that are allocated to it; `None` if it has them.
+pub(crate) fn change(pod: &Pod, has: &Running, container: &Container) -> Option<Change> {
+    // Without a record of the Pod-level resources, assume the present ones, because the container may have to restart.
+    let shared = has.shared.as_ref().or(pod_level(pod));
+    let has = has.resources.as_ref().map(|own| container_amounts(shared, Some(own)))?;
+    let allocated = container_amounts(pod_level(pod), container.resources.as_ref());
     let changed = [
         ("cpu", (has.cpu_request, has.cpu_limit) != (allocated.cpu_request, allocated.cpu_limit)),
         (
@@ -143,34 +206,50 @@ pub(crate) fn change(has: &ResourceRequirements, container: &Container) -> Optio
                 != (allocated.memory_request, allocated.memory_limit),
         ),
     ];
-    let policies = || container.resize_policy.iter().flatten();
-    let restarts = |name: &str| {
-        policies().any(|p| p.resource_name == name && p.restart_policy == "RestartContainer")
-    };
     let mut changed = changed.into_iter().filter(|(_, changed)| *changed).peekable();
     changed.peek()?;
-    Some(if changed.any(|(name, _)| restarts(name)) { Change::Restart } else { Change::InPlace })
-}
-
-/// Reports whether a running container does not have its allocated resources yet.
-pub(crate) fn in_progress(pod: &Pod, observed: &Observed) -> bool {
-    pod.spec.iter().flat_map(containers).any(|container| {
-        let newest = observed.newest(&container.name).filter(|c| c.is_running());
-        let has = newest.and_then(|c| c.resources.as_ref());
-        has.is_some_and(|has| change(has, container).is_some())
+    Some(if changed.any(|(name, _)| restarts(container, name)) {
+        Change::Restart
+    } else {
+        Change::InPlace
     })
 }
 
-/// Returns a copy of the Pod with the resources that its running containers have.
+/// Reports whether the Pod's cgroup does not have the allocated Pod-level resources yet.
+pub fn changes_pod_level(pod: &Pod, observed: &Observed) -> bool {
+    let Some(allocated) = pod_level(pod) else { return false };
+    observed.shared.as_ref().map(Amounts::of) != Some(Amounts::of(allocated))
+}
+
+/// Reports whether the Pod or a running container does not have its allocated resources yet.
+pub(crate) fn in_progress(pod: &Pod, observed: &Observed) -> bool {
+    let of_pod = observed.shared.is_some() && changes_pod_level(pod, observed);
+    of_pod
+        || pod.spec.iter().flat_map(containers).any(|container| {
+            let newest = observed.newest(&container.name).filter(|c| c.is_running());
+            newest.is_some_and(|has| change(pod, has, container).is_some())
+        })
+}
+
+/// Returns a copy of the Pod with the resources that its cgroup and its running containers have.
 pub fn actual(pod: &Pod, observed: &Observed) -> Pod {
-    let mut all = container_resources(pod);
-    for (name, resources) in &mut all {
+    let mut all = PodResources::of(pod);
+    if let Some(shared) = observed.shared.clone().filter(|_| all.shared.is_some()) {
+        all.shared = Some(shared);
+    }
+    for (name, resources) in &mut all.containers {
         let newest = observed.newest(name).filter(|c| c.is_running());
         if let Some(has) = newest.and_then(|c| c.resources.as_ref()) {
             resources.clone_from(has);
         }
     }
     with_resources(pod, &all)
+}
+
+/// Returns the cgroup limits of a Pod while its containers or the Pod itself may still change.
+pub fn current_limits(pod: &Pod, observed: &Observed) -> CgroupLimits {
+    let actual = actual(pod, observed);
+    if changes_pod_level(pod, observed) { loosest(&actual, pod) } else { pod_cgroup(&actual) }
 }
 
 /// Returns cgroup limits that allow both the old and the new resources.

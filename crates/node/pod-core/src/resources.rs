@@ -4,7 +4,8 @@ use k8s_openapi::api::core::v1::Pod;
 
 use crate::qos::{QosClass, qos_class};
 
-pub use crate::amounts::{Amounts, milli, pod_amounts, whole};
+use crate::amounts::memory_requests;
+pub use crate::amounts::{Amounts, container_amounts, milli, pod_amounts, pod_level, whole};
 
 const MIN_SHARES: i64 = 2;
 const MAX_SHARES: i64 = 262_144;
@@ -45,7 +46,8 @@ pub fn pod_cgroup(pod: &Pod) -> CgroupLimits {
     }
 }
 
-/// Returns the OOM score adjustment. The smaller a container's memory request, the earlier the kernel kills it.
+/// Returns the OOM score adjustment. The smaller a container's memory request, the earlier the kernel kills it. Memory
+/// that the Pod requests beyond its containers counts for them in equal parts (KEP-2837).
 pub fn oom_score_adj(pod: &Pod, request: i64, node_memory: i64) -> i64 {
     let priority = pod.spec.as_ref().and_then(|s| s.priority).unwrap_or(0);
     // System-node-critical Pods have the same score as the kubelet.
@@ -56,6 +58,11 @@ pub fn oom_score_adj(pod: &Pod, request: i64, node_memory: i64) -> i64 {
         QosClass::Guaranteed => -997,
         QosClass::BestEffort => 1000,
         QosClass::Burstable => {
+            let rest = pod_level(pod).map_or(0, |shared| {
+                let (requested, containers) = memory_requests(pod);
+                (Amounts::of(shared).memory_request - requested).max(0) / containers.max(1)
+            });
+            let request = request.saturating_add(rest);
             let share = 1000_i64.saturating_mul(request) / node_memory.max(1);
             (1000 - share).clamp(3, 999)
         }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod};
+use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, EphemeralContainer, Pod};
 
 /// The role of a container in its Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,13 +83,8 @@ pub enum Verdict {
 pub fn should_restart(pod: &Pod, member: &Member<'_>, code: i32) -> Verdict {
     let ended = if code == 0 { Verdict::Succeeded } else { Verdict::Failed };
     let container = &member.container;
-    for rule in container.restart_policy_rules.iter().flatten() {
-        let Some(codes) = &rule.exit_codes else { continue };
-        let listed = codes.values.iter().flatten().any(|&value| value == code);
-        let matches = if codes.operator == "NotIn" { !listed } else { listed };
-        if matches && rule.action == "Restart" {
-            return Verdict::Restart;
-        }
+    if matching_action(container, code).is_some() {
+        return Verdict::Restart;
     }
     let of_pod = pod.spec.as_ref().and_then(|s| s.restart_policy.as_deref()).unwrap_or("Always");
     let policy = container.restart_policy.as_deref().unwrap_or(of_pod);
@@ -104,6 +99,27 @@ pub fn should_restart(pod: &Pod, member: &Member<'_>, code: i32) -> Verdict {
             _ => Verdict::Restart,
         },
     }
+}
+
+/// The action of a restart rule that restarts all containers of the Pod (KEP-5532).
+const RESTART_ALL: &str = "RestartAllContainers";
+
+/// Returns the action of the first restart rule that matches an exit code.
+fn matching_action(container: &Container, code: i32) -> Option<&str> {
+    let matches = |rule: &&ContainerRestartRule| {
+        rule.exit_codes.as_ref().is_some_and(|codes| {
+            let listed = codes.values.iter().flatten().any(|&value| value == code);
+            if codes.operator == "NotIn" { !listed } else { listed }
+        })
+    };
+    let known = |rule: &&ContainerRestartRule| ["Restart", RESTART_ALL].contains(&&*rule.action);
+    let mut rules = container.restart_policy_rules.iter().flatten().filter(known);
+    rules.find(matches).map(|rule| rule.action.as_str())
+}
+
+/// Reports whether all containers of the Pod must restart because this one exited with the code.
+pub(crate) fn restarts_all(member: &Member<'_>, code: i32) -> bool {
+    member.role != Role::Ephemeral && matching_action(&member.container, code) == Some(RESTART_ALL)
 }
 
 /// Returns the hash of the spec that a running container was created from. Only name and image count, which can change

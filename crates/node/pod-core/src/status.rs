@@ -11,6 +11,7 @@ use k8s_openapi::{
 };
 
 use crate::{
+    amounts::pod_level,
     memory::Memory,
     observed::{Container, Observed, Run},
     phase::{Phase, phase},
@@ -18,6 +19,7 @@ use crate::{
     probe::Verdicts,
     qos::qos_class,
     resize::{self, Pending},
+    restart_all::Trigger,
     spec::{Member, Role, Verdict, log_name, members, should_restart},
     time::{Timestamp, go_duration},
 };
@@ -105,6 +107,9 @@ pub fn status(inputs: &StatusInputs<'_>) -> PodStatus {
         nominated_node_name: previous.nominated_node_name.clone(),
         resize: previous.resize.clone(),
         resource_claim_statuses: previous.resource_claim_statuses.clone(),
+        resources: pod_level(inputs.pod)
+            .map(|allocated| inputs.observed.shared.as_ref().unwrap_or(allocated).clone()),
+        allocated_resources: resize::allocated_resources(inputs.pod),
         ..PodStatus::default()
     }
 }
@@ -406,6 +411,7 @@ fn conditions(
         ("PodScheduled", ConditionState::yes()),
     ];
     own.extend(resizes(inputs));
+    own.extend(all_restarting(inputs));
     if let Some(ending) = inputs.ending.filter(|ending| ending.disrupted) {
         let message = ending.message.clone();
         let state = ConditionState { status: true, reason: Some("TerminationByKubelet"), message };
@@ -479,7 +485,28 @@ pub fn is_kubelets(condition: &PodCondition) -> bool {
     let kind = condition.type_.as_str();
     ALWAYS.contains(&kind)
         || RESIZES.contains(&kind)
+        || kind == RESTARTING
         || condition.reason.as_deref() == Some("TerminationByKubelet")
+}
+
+/// The condition of a Pod whose containers all restart.
+const RESTARTING: &str = "AllContainersRestarting";
+
+/// Returns the condition of a restart of all containers: true during the restart, and false after the first one.
+fn all_restarting(inputs: &StatusInputs<'_>) -> Option<(&'static str, ConditionState)> {
+    let restarts = inputs.ending.is_none() && !inputs.stopping;
+    let trigger = Trigger::find(inputs.pod, inputs.observed).filter(|_| restarts);
+    let was_set = inputs.previous.conditions.iter().flatten().any(|c| c.type_ == RESTARTING);
+    let state = match trigger {
+        Some(trigger) => ConditionState {
+            status: true,
+            reason: Some("ContainerExited"),
+            message: Some(trigger.message()),
+        },
+        None if was_set => ConditionState { status: false, reason: None, message: None },
+        None => return None,
+    };
+    Some((RESTARTING, state))
 }
 
 /// The conditions that exist only while they are true.

@@ -3,5 +3,6 @@ mod container;
 mod evict;
 mod features;
 mod resize;
+mod restart_all;
 mod simulation;
 pub(crate) mod steps;

@@ -140,6 +140,7 @@ impl<'a> Walk<'a> {
                 "ports",
                 "resources",
                 "restartPolicy",
+                "restartPolicyRules",
             ] {
                 if !container.blank(field) {
                     let detail = "cannot be set for an Ephemeral Container";
@@ -152,6 +153,7 @@ impl<'a> Walk<'a> {
             let allowed = ["Always", "Never", "OnFailure"];
             validate_one_of(container, "restartPolicy", &allowed, path, self.errors);
         }
+        self.validate_restart_rules(container, path);
         if sort == Sort::Init && policy != "Always" {
             for field in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
                 if container.has(field) {
@@ -162,6 +164,38 @@ impl<'a> Walk<'a> {
             return;
         }
         probes::check(container, path, self.errors);
+    }
+
+    fn validate_restart_rules(&mut self, container: &Value, path: &Path) {
+        const MAX_RULES: usize = 20;
+        const MAX_CODES: usize = 255;
+        let (field, rules) =
+            (path.child("restartPolicyRules"), container.items("restartPolicyRules"));
+        if !rules.is_empty() && container.blank("restartPolicy") {
+            let detail = "must specify restartPolicy when restart rules are used";
+            self.errors.push(FieldError::required(&path.child("restartPolicy"), detail));
+        }
+        if rules.len() > MAX_RULES {
+            self.errors.push(FieldError::too_many(&field, rules.len(), MAX_RULES));
+            return;
+        }
+        for (i, rule) in rules.iter().enumerate() {
+            let field = field.index(i);
+            let actions = ["Restart", "RestartAllContainers"];
+            validate_one_of(rule, "action", &actions, &field, self.errors);
+            let codes = field.child("exitCodes");
+            if !rule.has("exitCodes") {
+                self.errors.push(FieldError::required(&codes, "must be specified"));
+                continue;
+            }
+            let exit_codes = rule.at("exitCodes");
+            validate_one_of(exit_codes, "operator", &["In", "NotIn"], &codes, self.errors);
+            let count = exit_codes.items("values").len();
+            if count > MAX_CODES {
+                let values = codes.child("values");
+                self.errors.push(FieldError::too_many(&values, count, MAX_CODES));
+            }
+        }
     }
 
     fn validate_ports(&mut self, container: &Value, path: &Path) {

@@ -454,6 +454,52 @@ fn resize_errors(from: Value, to: Value) -> String {
 }
 
 #[test]
+fn validates_restart_rules() {
+    let rule = |action: &str, operator: &str, values: usize| {
+        let values: Vec<usize> = (0..values).collect();
+        json!({"action": action, "exitCodes": {"operator": operator, "values": values}})
+    };
+    let at = "spec.containers[0].restartPolicyRules";
+    let supported = "supported values: \"Restart\", \"RestartAllContainers\"";
+    for (rules, want) in [
+        (
+            json!([rule("Restart", "In", 255), rule("RestartAllContainers", "NotIn", 1)]),
+            "[]".to_owned(),
+        ),
+        (
+            json!([rule("Stop", "In", 1)]),
+            format!("{at}[0].action: Unsupported value: \"Stop\": {supported}"),
+        ),
+        (
+            json!([rule("Restart", "Equal", 1)]),
+            format!(
+                "{at}[0].exitCodes.operator: Unsupported value: \"Equal\": supported values: \"In\", \"NotIn\""
+            ),
+        ),
+        (
+            json!([rule("Restart", "In", 256)]),
+            format!("{at}[0].exitCodes.values: Too many: 256: must have at most 255 items"),
+        ),
+        (
+            json!([{"action": "Restart"}]),
+            format!("{at}[0].exitCodes: Required value: must be specified"),
+        ),
+        (
+            json!(vec![rule("Restart", "In", 1); 21]),
+            format!("{at}: Too many: 21: must have at most 20 items"),
+        ),
+    ] {
+        let spec = container(json!({"restartPolicy": "Never", "restartPolicyRules": rules}));
+        assert_eq!(words(POD.create_errors(&made(spec), true)), want);
+    }
+    let without = container(json!({"restartPolicyRules": [rule("Restart", "In", 1)]}));
+    assert_eq!(
+        words(POD.create_errors(&made(without), true)),
+        "spec.containers[0].restartPolicy: Required value: must specify restartPolicy when restart rules are used"
+    );
+}
+
+#[test]
 fn resizes_pod_level_resources() {
     let shared = |resources: Value| json!({ "resources": resources });
     let from = || shared(json!({"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}));

@@ -93,7 +93,7 @@ pub(super) fn read(paths: &CredentialProviderPaths) -> Result<Vec<ProviderConfig
     for path in files(&paths.config)? {
         providers.extend(parse(&path)?);
     }
-    validate(&providers)?;
+    validate(&providers, paths.account_tokens)?;
     for provider in &providers {
         let path = paths.programs.join(&provider.name);
         is_executable(&path).map_err(|source| ProvidersError::Program {
@@ -148,7 +148,8 @@ fn parse(path: &Path) -> Result<Vec<ProviderConfig>, ProvidersError> {
     Ok(file.value.providers)
 }
 
-fn validate(providers: &[ProviderConfig]) -> Result<(), ProvidersError> {
+/// Validates the providers. `account_tokens` permits tokens of service accounts for programs.
+fn validate(providers: &[ProviderConfig], account_tokens: bool) -> Result<(), ProvidersError> {
     let invalid = |field, message: String| Err(ProvidersError::Invalid { field, message });
     if providers.is_empty() {
         return invalid("providers", "at least 1 item in plugins is required".to_owned());
@@ -186,6 +187,11 @@ fn validate(providers: &[ProviderConfig]) -> Result<(), ProvidersError> {
             Some(_) => {}
         }
         if let Some(attributes) = &provider.token_attributes {
+            if !account_tokens {
+                let message = "tokenAttributes is not supported when KubeletServiceAccountTokenForCredentialProviders \
+                               feature gate is disabled";
+                return invalid("providers.tokenAttributes", message.to_owned());
+            }
             attributes.validate(&provider.api_version)?;
         }
     }

@@ -36,6 +36,11 @@ impl Setup {
     }
 
     fn load(&self) -> Result<Providers, ProvidersError> {
+        self.load_with(true)
+    }
+
+    /// Loads the providers. `account_tokens` is the feature gate of service account tokens.
+    fn load_with(&self, account_tokens: bool) -> Result<Providers, ProvidersError> {
         let file = json!({
             "apiVersion": "kubelet.config.k8s.io/v1", "kind": "CredentialProviderConfig",
             "providers": self.entries,
@@ -43,7 +48,7 @@ impl Setup {
         let config = self.dir.path().join("config.yaml");
         fs::write(&config, file.to_string()).unwrap();
         let programs = self.dir.path().to_owned();
-        Providers::load(Some(&CredentialProviderPaths { config, programs }))
+        Providers::load(Some(&CredentialProviderPaths { config, programs, account_tokens }))
     }
 
     /// Returns the number of runs that a script recorded with `echo >> runs`.
@@ -281,6 +286,12 @@ fn rejects_invalid_configuration() {
         assert!(error.contains(cause), "{error}");
     }
     let mut setup = Setup::new();
+    setup.provider("good", "a.example", "exit 0")["tokenAttributes"] = json!({
+        "serviceAccountTokenAudience": "a", "requireServiceAccount": true, "cacheType": "Token" });
+    assert!(setup.load_with(true).is_ok());
+    let error = setup.load_with(false).err().unwrap().to_string();
+    assert!(error.contains("KubeletServiceAccountTokenForCredentialProviders"), "{error}");
+    let mut setup = Setup::new();
     assert!(setup.load().err().unwrap().to_string().contains("at least 1 item in plugins"));
     setup.provider("twice", "a.example", "exit 0");
     setup.provider("twice", "b.example", "exit 0");
@@ -293,6 +304,7 @@ fn merges_files_of_a_directory_in_the_order_of_their_names() {
     let paths = CredentialProviderPaths {
         config: dir.path().to_owned(),
         programs: setup.dir.path().to_owned(),
+        account_tokens: true,
     };
     let load = || Providers::load(Some(&paths)).map_err(|error| error.to_string());
     assert!(load().err().unwrap().contains("no configuration files found in directory"));

@@ -70,7 +70,7 @@ async fn reclaim(
     let text = format!("Attempting to reclaim {}", signal.resource());
     ctx.events.of_node(&ctx.settings.node_name, "Warning", "EvictionThresholdMet", text);
     if signal.is_disk() {
-        if let Err(error) = housekeeping::remove_unused_images(ctx).await {
+        if let Err(error) = housekeeping::remove_unused_images(ctx, pods).await {
             tracing::warn!(%error, "remove unused images");
         }
         let now = measure::readings(ctx).await;

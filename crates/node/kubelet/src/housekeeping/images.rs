@@ -6,9 +6,10 @@ use std::{
     time::Duration,
 };
 
-use pod_core::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use pod_core::{PodRegistry as _, Timestamp};
 
-use crate::context::Context;
+use crate::{context::Context, pods::Pods};
 
 /// Removes unused images, the least recently used first, when their file system exceeds the high threshold.
 #[derive(Default)]
@@ -32,10 +33,10 @@ impl ImageUse {
 }
 
 impl Collector {
-    pub(super) async fn collect(&mut self, ctx: &Context) -> Result<(), cri::Error> {
+    pub(super) async fn collect(&mut self, ctx: &Context, pods: &Pods) -> Result<(), cri::Error> {
         let now = ctx.now();
         let images = ctx.cri.list_images().await?;
-        let used = used_images(ctx).await?;
+        let used = used_images(ctx, pods).await?;
         let references: Vec<String> = images.iter().map(|image| image.id.clone()).collect();
         ctx.pull_records.prune(&references, now);
         self.uses.retain(|id, _| images.iter().any(|image| image.id == *id));
@@ -56,7 +57,7 @@ impl Collector {
             free = young;
             for image in old {
                 tracing::info!(image = ?image.repo_tags, "remove an image that was not used for too long");
-                ctx.cri.remove_image(&image.id).await?;
+                remove(ctx, &image).await;
             }
         }
         let Some(mut excess) = bytes_to_free(ctx).await? else { return Ok(()) };
@@ -70,7 +71,9 @@ impl Collector {
                 continue;
             }
             tracing::info!(image = ?image.repo_tags, size = image.size, "remove an unused image");
-            ctx.cri.remove_image(&image.id).await?;
+            if !remove(ctx, &image).await {
+                continue;
+            }
             match excess.checked_sub(image.size) {
                 Some(left) => excess = left,
                 None => return Ok(()),
@@ -84,15 +87,26 @@ impl Collector {
 }
 
 /// Removes every image that no container uses.
-pub(crate) async fn remove_unused(ctx: &Context) -> Result<(), cri::Error> {
-    let used = used_images(ctx).await?;
+pub(crate) async fn remove_unused(ctx: &Context, pods: &Pods) -> Result<(), cri::Error> {
+    let used = used_images(ctx, pods).await?;
     for image in ctx.cri.list_images().await? {
         if removable(&image, &used) {
             tracing::info!(image = ?image.repo_tags, size = image.size, "remove an unused image");
-            ctx.cri.remove_image(&image.id).await?;
+            remove(ctx, &image).await;
         }
     }
     Ok(())
+}
+
+/// Removes an image. Returns `false` if that fails, which keeps no other image from being removed.
+async fn remove(ctx: &Context, image: &cri::v1::Image) -> bool {
+    match ctx.cri.remove_image(&image.id).await {
+        Ok(_) => true,
+        Err(error) => {
+            tracing::warn!(image = ?image.repo_tags, %error, "remove an image");
+            false
+        }
+    }
 }
 
 /// Reports whether an image may be removed. Images built on the node stay, because no registry has them.
@@ -101,12 +115,24 @@ fn removable(image: &cri::v1::Image, used: &HashSet<String>) -> bool {
     !image.pinned && !own && !used.contains(&image.id)
 }
 
-async fn used_images(ctx: &Context) -> Result<HashSet<String>, cri::Error> {
+async fn used_images(ctx: &Context, pods: &Pods) -> Result<HashSet<String>, cri::Error> {
     let containers = ctx.cri.list_containers(None).await?;
     let mut used: HashSet<String> =
         containers.into_iter().flat_map(|c| [c.image_ref, c.image_id]).collect();
     used.extend(sandbox_image(ctx).await?);
+    // The runtime does not list the images that containers mount.
+    let active = pods.active();
+    let references: HashSet<&str> = active.iter().flat_map(|pod| volume_images(pod)).collect();
+    for reference in references {
+        used.extend(ctx.cri.image_status(reference).await?.map(|image| image.id));
+    }
     Ok(used)
+}
+
+/// Returns the references of the images that a Pod has as volumes.
+fn volume_images(pod: &Pod) -> impl Iterator<Item = &str> {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.filter_map(|volume| volume.image.as_ref()?.reference.as_deref())
 }
 
 /// Returns the number of bytes to free, or `None` if the images' file system is below the high threshold.

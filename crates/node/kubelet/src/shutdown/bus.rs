@@ -27,6 +27,9 @@ const DESCRIPTORS: usize = 16;
 /// The longest line of the authentication.
 const LINE: usize = 256;
 
+/// The name of the bus itself.
+pub(super) const DBUS: &str = "org.freedesktop.DBus";
+
 /// The error of the connection to the bus or of a call.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BusError {
@@ -62,8 +65,7 @@ pub(super) struct Method {
 impl Method {
     /// A method of the bus itself.
     pub(super) const fn of_bus(member: &'static str) -> Self {
-        let (name, path) = ("org.freedesktop.DBus", "/org/freedesktop/DBus");
-        Self { destination: name, path, interface: name, member }
+        Self { destination: DBUS, path: "/org/freedesktop/DBus", interface: DBUS, member }
     }
 }
 
@@ -74,6 +76,8 @@ pub(super) struct Bus {
     received: Vec<u8>,
     descriptors: VecDeque<OwnedFd>,
     signals: VecDeque<Message>,
+    /// The unique name of the peer whose signals are received, besides those of the bus itself.
+    source: String,
 }
 
 impl Bus {
@@ -88,6 +92,7 @@ impl Bus {
             received: Vec::new(),
             descriptors: VecDeque::new(),
             signals: VecDeque::new(),
+            source: String::new(),
         };
         let uid = nix::unistd::geteuid().to_string();
         let identity = HEXLOWER.encode(uid.as_bytes());
@@ -137,6 +142,7 @@ impl Bus {
                     let name = message.header.error;
                     return Err(BusError::Call { member: method.member, name, text });
                 }
+                Kind::Signal if !self.receives(&message) => {}
                 Kind::Signal if self.signals.len() >= SIGNALS => return Err(BusError::TooMany),
                 Kind::Signal => self.signals.push_back(message),
                 _ => {}
@@ -158,10 +164,22 @@ impl Bus {
                 return Ok(signal);
             }
             let message = self.receive().await?;
-            if message.header.kind == Kind::Signal {
+            if message.header.kind == Kind::Signal && self.receives(&message) {
                 return Ok(message);
             }
         }
+    }
+
+    /// Receives the signals of the peer with this unique name, besides those of the bus itself.
+    pub(super) fn receive_from(&mut self, source: String) {
+        self.source = source;
+    }
+
+    /// Reports whether a signal is received. Rules of the bus hold back only broadcasts, so any user of the machine
+    /// may send a signal to this connection. The bus sets the sender.
+    fn receives(&self, signal: &Message) -> bool {
+        let sender = &signal.header.sender;
+        *sender == DBUS || !self.source.is_empty() && *sender == self.source
     }
 
     /// Waits for the next message. May be dropped and called again.

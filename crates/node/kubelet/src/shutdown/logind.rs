@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    bus::{Bus, BusError, Method},
+    bus::{Bus, BusError, DBUS, Method},
     message::Body,
 };
 
@@ -16,6 +16,8 @@ const LOGIND: &str = "org.freedesktop.login1";
 const LOGIND_PATH: &str = "/org/freedesktop/login1";
 const MANAGER: &str = "org.freedesktop.login1.Manager";
 const SIGNAL: &str = "PrepareForShutdown";
+const OWNER_CHANGED: &str = "NameOwnerChanged";
+const GET_OWNER: Method = Method::of_bus("GetNameOwner");
 
 const GET: Method = Method {
     destination: LOGIND,
@@ -82,13 +84,27 @@ impl Logind {
                 return Err(LogindError::Delay { wanted: delay, actual });
             }
         }
-        // Any user of the machine may broadcast such a signal, so the bus must check its sender.
+        logind.follow_owner().await?;
         let rule = format!(
             "type='signal',sender='{LOGIND}',interface='{MANAGER}',member='{SIGNAL}',path='{LOGIND_PATH}'"
         );
         logind.bus.call(Method::of_bus("AddMatch"), Body::texts(&[&rule])).await?;
         logind.inhibit().await?;
         Ok(logind)
+    }
+
+    /// Receives the signals of the process that owns logind's name, also after it was started again.
+    async fn follow_owner(&mut self) -> Result<(), LogindError> {
+        let rule = format!(
+            "type='signal',sender='{DBUS}',interface='{DBUS}',member='{OWNER_CHANGED}',arg0='{LOGIND}'"
+        );
+        self.bus.call(Method::of_bus("AddMatch"), Body::texts(&[&rule])).await?;
+        let owner = self.bus.call(GET_OWNER, Body::texts(&[LOGIND])).await?;
+        let expected = "name";
+        let owner = owner.texts().next().map(str::to_owned);
+        let owner = owner.ok_or(BusError::Answer { member: GET_OWNER.member, expected })?;
+        self.bus.receive_from(owner);
+        Ok(())
     }
 
     /// Returns the longest time for which logind delays a shutdown.
@@ -130,6 +146,14 @@ impl Logind {
         loop {
             let signal = self.bus.signal().await?;
             let header = &signal.header;
+            if (header.interface.as_str(), header.member.as_str()) == (DBUS, OWNER_CHANGED) {
+                // The texts are the name, its former owner and its new one.
+                let texts: Vec<&str> = signal.texts().collect();
+                if let [LOGIND, _, owner] = texts[..] {
+                    self.bus.receive_from(owner.to_owned());
+                }
+                continue;
+            }
             let is_it = (header.interface.as_str(), header.member.as_str()) == (MANAGER, SIGNAL);
             if let Some(begins) = signal.boolean().filter(|_| is_it) {
                 return Ok(begins);

@@ -140,14 +140,7 @@ impl FakeLogind {
     }
 
     async fn signal(&mut self, begins: bool) {
-        let header = Header {
-            path: "/org/freedesktop/login1".to_owned(),
-            interface: "org.freedesktop.login1.Manager".to_owned(),
-            member: "PrepareForShutdown".to_owned(),
-            ..Header::new(Kind::Signal)
-        };
-        let body = Body::default().word('b', [u8::from(begins), 0, 0, 0]);
-        self.bus.send(header, body).await.unwrap();
+        send_signal(&mut self.bus, "", begins).await;
     }
 
     /// Reports whether the lock that was taken last is still held.
@@ -155,6 +148,19 @@ impl FakeLogind {
         let mut lock = self.locks.last().unwrap();
         lock.read(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
     }
+}
+
+/// Sends the signal of a shutdown to one connection, or to all if `destination` is empty.
+async fn send_signal(bus: &mut Bus, destination: &str, begins: bool) {
+    let header = Header {
+        path: "/org/freedesktop/login1".to_owned(),
+        interface: "org.freedesktop.login1.Manager".to_owned(),
+        member: "PrepareForShutdown".to_owned(),
+        destination: destination.to_owned(),
+        ..Header::new(Kind::Signal)
+    };
+    let body = Body::default().word('b', [u8::from(begins), 0, 0, 0]);
+    bus.send(header, body).await.unwrap();
 }
 
 /// A node whose Pods end when the test says so.
@@ -230,6 +236,43 @@ async fn holds_shutdown_until_pods_have_ended() {
     let ended = node.ended.lock().unwrap().remove(0);
     assert_eq!((ended.0.as_str(), ended.2), ("app", Duration::from_secs(30)));
     assert_eq!(ended.1.reason.as_deref(), Some("Terminated"));
+}
+
+#[tokio::test]
+async fn ignores_signals_of_others_and_follows_restarted_logind() {
+    let daemon = Daemon::start().await;
+    let (bus, delay) = (daemon.paths().bus, Duration::from_secs(50));
+    let mut logind = FakeLogind::start(&bus, delay, delay).await;
+    let node = FakeNode { pods: vec![pod("app", 0)], ..FakeNode::default() };
+    let (paths, periods) = (daemon.paths(), periods(&[(0, 30)]));
+    let mut state = node.shutting_down.subscribe();
+    let test = async {
+        // The kubelet is the caller that takes the lock.
+        let kubelet = loop {
+            let call = logind.bus.receive().await.unwrap();
+            if call.header.kind == Kind::Call && logind.answer(&call).await {
+                break call.header.sender;
+            }
+        };
+        let mut stranger = Bus::connect(&bus).await.unwrap();
+        for _ in 0..100 {
+            send_signal(&mut stranger, &kubelet, true).await;
+        }
+        send_signal(&mut stranger, "", true).await;
+        // A call after the signals shows that the bus has passed them on.
+        stranger.call(Method::of_bus("GetId"), Body::default()).await.unwrap();
+        // The stranger's signals came before that of the next logind.
+        drop(logind);
+        let mut next = FakeLogind::start(&bus, delay, delay).await;
+        next.signal(false).await;
+        next.until_inhibited().await;
+        assert_eq!(*state.borrow_and_update(), Some(false));
+    };
+    tokio::select! {
+        ended = follow(&node, &periods, &paths) => panic!("{ended:?}"),
+        () = test => {}
+    }
+    assert!(node.ended.lock().unwrap().is_empty(), "a stranger ended the node's Pods");
 }
 
 #[tokio::test]

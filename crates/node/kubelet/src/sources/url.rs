@@ -50,8 +50,9 @@ pub(crate) async fn run(
     read: watch::Sender<bool>,
 ) {
     let mut running: Vec<Arc<Pod>> = Vec::new();
+    let mut transport = None;
     loop {
-        match fetch(&url, &ctx.settings.node_name, ctx.now()).await {
+        match fetch(&url, &mut transport, &ctx.settings.node_name, ctx.now()).await {
             Ok(found) => {
                 replace(&pods, &mut running, found);
                 current.send_modify(|all| drop(all.insert("http", running.clone())));
@@ -85,19 +86,33 @@ fn replace(pods: &Pods, running: &mut Vec<Arc<Pod>>, found: Vec<Pod>) {
     *running = found;
 }
 
-async fn fetch(url: &StaticUrl, node: &str, now: Timestamp) -> Result<Vec<Pod>, UrlError> {
-    let text =
-        tokio::time::timeout(TIMEOUT, answer(url)).await.map_err(|_| UrlError::Timeout)??;
+/// Reads the Pods of the URL. `transport` is created by the first call that can, and used by later ones.
+async fn fetch(
+    url: &StaticUrl,
+    transport: &mut Option<HttpTransport>,
+    node: &str,
+    now: Timestamp,
+) -> Result<Vec<Pod>, UrlError> {
+    let transport = match transport {
+        Some(transport) => transport,
+        None => transport.insert(connector(url)?),
+    };
+    let answer = tokio::time::timeout(TIMEOUT, answer(url, transport));
+    let text = answer.await.map_err(|_| UrlError::Timeout)??;
     pods_of(&text, node, now)
 }
 
-async fn answer(url: &StaticUrl) -> Result<String, UrlError> {
+/// Returns the transport to the URL, which trusts the system's certificate authorities.
+fn connector(url: &StaticUrl) -> Result<HttpTransport, UrlError> {
     let tls = if url.url.starts_with("https://") {
         TlsMaterial::default().client_config()?.into()
     } else {
         ClientTls::anyone()
     };
-    let transport = HttpTransport::http1(&url.url, tls)?;
+    Ok(HttpTransport::http1(&url.url, tls)?)
+}
+
+async fn answer(url: &StaticUrl, transport: &HttpTransport) -> Result<String, UrlError> {
     let uri: Uri = url.url.parse().map_err(http::Error::from)?;
     let target = uri.path_and_query().map_or("/", |target| target.as_str());
     let mut request = Request::get(target).body(client::empty())?;
@@ -175,7 +190,7 @@ mod tests {
     #[tokio::test]
     async fn reads_pods_with_headers() {
         let (url, request) = serve(ok(LIST)).await;
-        let pods = fetch(&of(url), "n1", NOW).await.unwrap();
+        let pods = fetch(&of(url), &mut None, "n1", NOW).await.unwrap();
         let names: Vec<_> = pods.iter().map(|pod| pod.metadata.name.clone().unwrap()).collect();
         assert_eq!(names, ["a-n1", "b-n1"]);
         assert!(pods.iter().all(pod_core::is_static));
@@ -205,7 +220,7 @@ mod tests {
             ),
         ] {
             let (url, _request) = serve(answer).await;
-            let error = fetch(&of(url), "n1", NOW).await.unwrap_err().to_string();
+            let error = fetch(&of(url), &mut None, "n1", NOW).await.unwrap_err().to_string();
             assert!(error.contains(cause) && !error.contains("secret"), "{error}");
         }
     }

@@ -6,20 +6,22 @@ use std::{
 };
 
 use cri::{labels, v1};
-use k8s_openapi::api::core::v1::{Container, Pod, VolumeDevice, VolumeMount};
+use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements, VolumeDevice, VolumeMount};
 use kubelet_objects::ObjectsError;
 use kubelet_resources::DeviceSettings;
 use kubelet_volumes::{EarlierResult, MountedVolumes, OperationError, SubPath, SubPathError};
 use pod_core::{
     Observed, Role, container_hash, env, env_file,
     features::{Features, RecursiveReadOnlyError, check_groups, recursive_read_only},
+    files::is_descending,
     hosts,
     paths::{self, DIRECTORY_MODE},
 };
 
 use super::{
+    image_volumes::VolumeImages,
     limits,
-    security::{self, ImageUser, SecurityError},
+    security::{self, ImageUser, NodeSecurity, SecurityError},
 };
 use crate::{
     context::Context,
@@ -50,6 +52,8 @@ pub(super) enum ConfigError {
     NoVolume { mount: String },
     #[error("volume {volume:?} cannot be a device of the container: it is not a block volume")]
     NoDevice { volume: String },
+    #[error("volume mount {volume}: the path {path:?} must be relative and must not contain '..'")]
+    ImagePath { volume: String, path: String },
     #[error(transparent)]
     SubPath(#[from] SubPathError),
     #[error("volume {volume}: {source}")]
@@ -69,6 +73,7 @@ pub(super) struct Request<'a> {
     pub(super) image: &'a str,
     pub(super) image_user: &'a ImageUser,
     pub(super) volumes: &'a MountedVolumes,
+    pub(super) image_volumes: &'a VolumeImages,
     pub(super) devices: &'a DeviceSettings,
     pub(super) observed: &'a Observed,
 }
@@ -90,8 +95,13 @@ pub(super) async fn of_container(
     check_groups(pod, features).map_err(|refusal| ConfigError::Groups(refusal.message))?;
     all.extend(mounts(ctx, request, features, &expand).await?);
     let target = target(request);
-    let context =
-        security::of_container(pod, container, request.image_user, target, &ctx.settings)?;
+    let users = ctx.user_namespaces.of_pod(pod).map_err(SecurityError::from)?;
+    for mount in &mut all {
+        mount.uid_mappings = security::id_mappings(users);
+        mount.gid_mappings = security::id_mappings(users);
+    }
+    let node = NodeSecurity { settings: &ctx.settings, users };
+    let context = security::of_container(pod, container, request.image_user, target, node)?;
     let text = |t: &Option<String>| t.clone().unwrap_or_default();
     let labels = [
         (labels::POD_NAME, text(&pod.metadata.name)),
@@ -102,7 +112,8 @@ pub(super) async fn of_container(
     let policy = container.termination_message_policy.as_deref().unwrap_or("File");
     let annotations = [
         (labels::HASH, container_hash(container)),
-        (labels::RESOURCES, resources(container)),
+        (labels::RESOURCES, resources(container.resources.as_ref())),
+        (labels::SHARED_RESOURCES, resources(pod_core::resources::pod_level(pod))),
         (labels::RESTARTS, attempt.to_string()),
         (labels::MESSAGE_PATH, message_path(container)),
         (labels::MESSAGE_POLICY, policy.to_owned()),
@@ -150,8 +161,8 @@ pub(super) async fn of_container(
     })
 }
 
-fn resources(container: &Container) -> String {
-    serde_json::to_string(&container.resources.clone().unwrap_or_default()).unwrap_or_default()
+fn resources(resources: Option<&ResourceRequirements>) -> String {
+    serde_json::to_string(&resources.cloned().unwrap_or_default()).unwrap_or_default()
 }
 
 /// Returns the container whose processes an ephemeral container shares.
@@ -253,16 +264,20 @@ async fn mounts(
     let mut mounts = Vec::new();
     let pod_dir = ctx.settings.pod_dir(pod.metadata.uid.as_deref().unwrap_or_default());
     for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
-        let volume = request
-            .volumes
-            .path(&mount.name)
-            .filter(|volume| !volume.block)
-            .ok_or_else(|| ConfigError::NoVolume { mount: mount.name.clone() })?;
         let sub = match (&mount.sub_path_expr, &mount.sub_path) {
             (Some(expr), _) if !expr.is_empty() => expand(expr),
             (_, Some(path)) => path.clone(),
             _ => String::new(),
         };
+        if let Some(image) = request.image_volumes.get(&mount.name) {
+            mounts.push(image_mount(mount, image.clone(), sub)?);
+            continue;
+        }
+        let volume = request
+            .volumes
+            .path(&mount.name)
+            .filter(|volume| !volume.block)
+            .ok_or_else(|| ConfigError::NoVolume { mount: mount.name.clone() })?;
         let host = if sub.is_empty() {
             volume.path.clone()
         } else {
@@ -285,6 +300,7 @@ async fn mounts(
             selinux_relabel: false,
             propagation: propagation(container, mount)?.into(),
             recursive_read_only: recursive,
+            ..v1::Mount::default()
         });
     }
     let is_mounted = |path: &str| mounts.iter().any(|m| m.container_path == path);
@@ -298,6 +314,25 @@ async fn mounts(
     mounts.extend(hosts.map(|file| plain("/etc/hosts".to_owned(), file)));
     mounts.push(plain(message_path(container), message));
     Ok(mounts)
+}
+
+/// Returns the mount of an image, which is always read-only.
+fn image_mount(
+    mount: &VolumeMount,
+    image: v1::ImageSpec,
+    sub_path: String,
+) -> Result<v1::Mount, ConfigError> {
+    // The runtime resolves the path in the image. It must not have to judge a path that leads out.
+    if !sub_path.is_empty() && !is_descending(&sub_path) {
+        return Err(ConfigError::ImagePath { volume: mount.name.clone(), path: sub_path });
+    }
+    Ok(v1::Mount {
+        container_path: absolute(&mount.mount_path),
+        readonly: true,
+        image: Some(image),
+        image_sub_path: sub_path,
+        ..v1::Mount::default()
+    })
 }
 
 /// Returns the mount propagation. Only a privileged container may propagate mounts to the host.

@@ -7,10 +7,11 @@ use pod_core::{Member, Observed};
 
 use super::{
     config, hooks,
-    image::{self, LocalImage},
+    image::{self, ImageRequest, LocalImage, PullError},
+    image_volumes::{self, ImageVolumeError, VolumeImages},
     sandbox, stop,
 };
-use crate::{context::Context, log_links};
+use crate::{context::Context, log_links, runtime_version::RuntimeVersion};
 
 /// The error of a container that did not start, for its status.
 #[derive(Debug)]
@@ -34,13 +35,14 @@ pub(crate) struct Start<'a> {
 impl Start<'_> {
     /// Pulls, creates and starts the container, and runs its postStart hook.
     pub(crate) async fn run(&self) -> Result<(), StartError> {
-        let image = image::ensure(self.ctx, self.pod, &self.member.container).await;
-        let image = image.map_err(|e| StartError {
-            reason: e.reason,
-            message: e.message,
-            of_image: true,
+        let request = ImageRequest::of_container(&self.member.container);
+        let image = image::ensure(self.ctx, self.pod, request).await.map_err(image_failure)?;
+        let volumes = image_volumes::ensure(self.ctx, self.pod, &self.member.container).await;
+        let volumes = volumes.map_err(|error| match error {
+            ImageVolumeError::Pull { error, .. } => image_failure(error),
+            other => self.config_failure(other),
         })?;
-        let id = self.create(&image).await?;
+        let id = self.create(&image, &volumes).await?;
         self.record("Normal", "Created", "Container created".to_owned());
         let started = self.ctx.cri.start_container(&id).await;
         started.map_err(|e| self.failure("RunContainerError", e.message()))?;
@@ -50,7 +52,11 @@ impl Start<'_> {
     }
 
     /// Creates the container and returns its ID.
-    async fn create(&self, image: &LocalImage) -> Result<String, StartError> {
+    async fn create(
+        &self,
+        image: &LocalImage,
+        image_volumes: &VolumeImages,
+    ) -> Result<String, StartError> {
         let Self { ctx, pod, observed, .. } = *self;
         let devices = self.devices().await?;
         let request = config::Request {
@@ -61,6 +67,7 @@ impl Start<'_> {
             image: &image.reference,
             image_user: &image.user,
             volumes: self.volumes,
+            image_volumes,
             devices: &devices,
             observed,
         };
@@ -69,6 +76,7 @@ impl Start<'_> {
         let sandbox = sandbox::config(ctx, pod, observed.ready_sandbox().map_or(0, |s| s.attempt))
             .map_err(|e| self.config_failure(e))?;
         let created = ctx.cri.create_container(self.sandbox, config, sandbox).await;
+        ctx.metrics.image_volumes.mounted(image_volumes.len(), created.as_ref().err());
         created.map_err(|e| self.failure("CreateContainerError", e.message()))
     }
 
@@ -82,12 +90,12 @@ impl Start<'_> {
         devices.add_cdi(claimed.map_err(|e| self.config_failure(e))?);
         if !devices.cdi.is_empty() {
             let runtime = ctx.cri.version().await;
-            let runtime = runtime.map_err(|e| self.config_failure(e.message()))?;
-            if !knows_cdi(&runtime.runtime_name, &runtime.runtime_version) {
+            let runtime =
+                RuntimeVersion::from(runtime.map_err(|e| self.config_failure(e.message()))?);
+            if !runtime.has_cdi() {
                 return Err(self.config_failure(format!(
-                    "{} {} does not support CDI devices and would start the container without them; \
-                     use containerd 1.7 or later",
-                    runtime.runtime_name, runtime.runtime_version
+                    "{runtime} does not support CDI devices and would start the container without them; use containerd \
+                     1.7 or later"
                 )));
             }
         }
@@ -137,36 +145,7 @@ impl Start<'_> {
     }
 }
 
-/// Reports whether a container runtime supports CDI devices. Other runtimes silently ignore them.
-fn knows_cdi(name: &str, version: &str) -> bool {
-    let digits = |part: &str| {
-        let end = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
-        part.get(..end).and_then(|digits| digits.parse::<u32>().ok())
-    };
-    let mut parts = version.trim_start_matches('v').split('.').map(digits);
-    match (name, parts.next().flatten(), parts.next().flatten()) {
-        ("containerd", Some(major), Some(minor)) => (major, minor) >= (1, 7),
-        // Assume support if the runtime or version is unknown.
-        _ => true,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn detects_containerd_without_cdi() {
-        for (name, version, knows) in [
-            ("containerd", "1.6.20~ds1", false),
-            ("containerd", "v1.6.36", false),
-            ("containerd", "1.7.0-rc.1", true),
-            ("containerd", "2.3.4", true),
-            ("containerd", "v10.0.0", true),
-            ("containerd", "devel", true),
-            ("cri-o", "1.2.3", true),
-        ] {
-            assert_eq!(knows_cdi(name, version), knows, "{name} {version}");
-        }
-    }
+/// Returns the error of a container whose own image, or that of a volume, is not available.
+fn image_failure(error: PullError) -> StartError {
+    StartError { reason: error.reason, message: error.message, of_image: true }
 }

@@ -28,17 +28,53 @@ pub(super) struct LocalImage {
     pub(super) user: ImageUser,
 }
 
-/// Makes sure that a container's image is on the node, by its pull policy.
+/// An image that a Pod needs.
+#[derive(Clone, Copy)]
+pub(super) struct ImageRequest<'a> {
+    /// The container that runs the image; `None` for an image volume.
+    pub(super) container: Option<&'a str>,
+    pub(super) image: &'a str,
+    /// The pull policy; `None` for the default.
+    pub(super) policy: Option<&'a str>,
+}
+
+impl<'a> ImageRequest<'a> {
+    pub(super) fn of_container(container: &'a Container) -> Self {
+        Self {
+            container: Some(&container.name),
+            image: container.image.as_deref().unwrap_or_default(),
+            policy: container.image_pull_policy.as_deref(),
+        }
+    }
+
+    /// Records an Event of the container, or else of the Pod.
+    fn record(
+        &self,
+        ctx: &Context,
+        pod: &Pod,
+        kind: &'static str,
+        reason: &'static str,
+        text: String,
+    ) {
+        match self.container {
+            Some(name) => ctx.events.of_container(pod, name, kind, reason, text),
+            None if kind == "Warning" => ctx.events.warn(pod, reason, text),
+            None => ctx.events.normal(pod, reason, text),
+        }
+    }
+}
+
+/// Makes sure that an image is on the node, by its pull policy.
 pub(super) async fn ensure(
     ctx: &Context,
     pod: &Pod,
-    container: &Container,
+    request: ImageRequest<'_>,
 ) -> Result<LocalImage, PullError> {
-    let image = container.image.as_deref().unwrap_or_default();
+    let image = request.image;
     let failed =
         |error: cri::Error| PullError { reason: "ImageInspectError", message: error.message() };
     let present = ctx.cri.image_status(image).await.map_err(failed)?;
-    let policy = container.image_pull_policy.as_deref().unwrap_or_else(|| default_policy(image));
+    let policy = request.policy.unwrap_or_else(|| default_policy(image));
     let mut credentials = None;
     let mut usable = present.filter(|_| policy != "Always");
     if let Some(image_id) = usable.as_ref().map(|present| present.id.clone()) {
@@ -49,7 +85,7 @@ pub(super) async fn ensure(
         let mut own = secrets(ctx, pod, image).await;
         if must_pull(&own) {
             // Providers are only run if the Pod may not use the image without their credentials.
-            own.extend(provided(ctx, pod, container, image).await);
+            own.extend(provided(ctx, pod, request).await);
             if must_pull(&own) {
                 usable = None;
             }
@@ -60,26 +96,20 @@ pub(super) async fn ensure(
         let text = format!(
             "Container image {image:?} already present on machine and can be accessed by the pod"
         );
-        ctx.events.of_container(pod, &container.name, "Normal", "Pulled", text);
+        request.record(ctx, pod, "Normal", "Pulled", text);
         return Ok(of_image(present));
     }
     // The message does not reveal whether the image exists, because the Pod may not be allowed to use it.
     if policy == "Never" {
         let message = format!("Container image {image:?} is not present with pull policy of Never");
-        ctx.events.of_container(
-            pod,
-            &container.name,
-            "Warning",
-            "ErrImageNeverPull",
-            message.clone(),
-        );
+        request.record(ctx, pod, "Warning", "ErrImageNeverPull", message.clone());
         return Err(PullError { reason: "ErrImageNeverPull", message });
     }
     let credentials = match credentials {
         Some(credentials) => credentials,
         None => {
             let mut own = secrets(ctx, pod, image).await;
-            own.extend(provided(ctx, pod, container, image).await);
+            own.extend(provided(ctx, pod, request).await);
             own
         }
     };
@@ -88,7 +118,7 @@ pub(super) async fn ensure(
         message: format!("failed to record image pull intent: {e}"),
     })?;
     let by = RunningPull { ctx, image, done: false };
-    let pulled = pull(ctx, pod, container, image, credentials).await?;
+    let pulled = pull(ctx, pod, request, credentials).await?;
     by.end(pulled.reference.as_str(), &pulled.by);
     match ctx.cri.image_status(image).await.map_err(failed)? {
         Some(present) => Ok(of_image(present)),
@@ -148,21 +178,14 @@ fn default_policy(image: &str) -> &'static str {
 async fn pull(
     ctx: &Context,
     pod: &Pod,
-    container: &Container,
-    image: &str,
+    request: ImageRequest<'_>,
     credentials: Vec<Credential>,
 ) -> Result<PulledImage, PullError> {
-    let queued = ctx.now();
-    ctx.events.of_container(
-        pod,
-        &container.name,
-        "Normal",
-        "Pulling",
-        format!("Pulling image {image:?}"),
-    );
+    let (queued, image) = (ctx.now(), request.image);
+    request.record(ctx, pod, "Normal", "Pulling", format!("Pulling image {image:?}"));
     let _slot = ctx.pulls.slots.acquire().await;
     if !ctx.pulls.rate.try_take() {
-        return Err(pull_error(ctx, pod, container, image, "pull QPS exceeded"));
+        return Err(pull_error(ctx, pod, request, "pull QPS exceeded"));
     }
     let started = ctx.now();
     let since = |start| {
@@ -192,38 +215,32 @@ async fn pull(
                     "Successfully pulled image {image:?} in {took} ({waited} including waiting). Image size: {size} \
                      bytes."
                 );
-                ctx.events.of_container(pod, &container.name, "Normal", "Pulled", text);
+                request.record(ctx, pod, "Normal", "Pulled", text);
                 return Ok(PulledImage { reference, by });
             }
             Err(error) => last = Some(error.message()),
         }
     }
-    Err(pull_error(ctx, pod, container, image, &last.unwrap_or_default()))
+    Err(pull_error(ctx, pod, request, &last.unwrap_or_default()))
 }
 
 /// Records the Events of a failed pull and returns its error.
-fn pull_error(
-    ctx: &Context,
-    pod: &Pod,
-    container: &Container,
-    image: &str,
-    cause: &str,
-) -> PullError {
-    let name = &container.name;
+fn pull_error(ctx: &Context, pod: &Pod, request: ImageRequest<'_>, cause: &str) -> PullError {
+    let image = request.image;
     let text = format!("Failed to pull image {image:?}: {cause}");
-    ctx.events.of_container(pod, name, "Warning", "Failed", text);
-    ctx.events.of_container(pod, name, "Warning", "Failed", "Error: ErrImagePull".to_owned());
+    request.record(ctx, pod, "Warning", "Failed", text);
+    request.record(ctx, pod, "Warning", "Failed", "Error: ErrImagePull".to_owned());
     let message = format!("failed to pull image {image:?}: {cause}");
     PullError { reason: "ErrImagePull", message }
 }
 
 /// Returns the credentials of the node's credential providers. A provider that fails is reported in an Event.
-async fn provided(ctx: &Context, pod: &Pod, container: &Container, image: &str) -> Vec<Credential> {
+async fn provided(ctx: &Context, pod: &Pod, request: ImageRequest<'_>) -> Vec<Credential> {
     let account = PodAccount { pod, objects: &ctx.objects, now: ctx.now() };
-    let provided = ctx.credential_providers.credentials(image, &account).await;
+    let provided = ctx.credential_providers.credentials(request.image, &account).await;
     for error in provided.errors {
-        let (name, reason) = (&container.name, "FailedToRetrieveImagePullCredentials");
-        ctx.events.of_container(pod, name, "Warning", reason, error.to_string());
+        let reason = "FailedToRetrieveImagePullCredentials";
+        request.record(ctx, pod, "Warning", reason, error.to_string());
     }
     let credential = |provided: ProviderCredential| Credential {
         auth: v1::AuthConfig {

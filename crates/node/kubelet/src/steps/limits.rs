@@ -44,7 +44,8 @@ pub(super) fn of_container(
     pod: &Pod,
     container: &Container,
 ) -> v1::LinuxContainerResources {
-    let amounts = container.resources.as_ref().map(resources::Amounts::of).unwrap_or_default();
+    let shared = resources::pod_level(pod);
+    let amounts = resources::container_amounts(shared, container.resources.as_ref());
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let period = cpu_period(&ctx.settings);
     let quota =

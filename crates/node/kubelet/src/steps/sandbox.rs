@@ -13,7 +13,10 @@ use super::{
     limits,
     security::{self, SecurityError},
 };
-use crate::context::Context;
+use crate::{
+    context::Context,
+    features::{self, UserNamespaceSupportError},
+};
 
 /// The error of a sandbox that cannot be created.
 #[derive(Debug, thiserror::Error)]
@@ -26,8 +29,8 @@ pub(crate) enum SandboxError {
     Group(#[from] sys::Error),
     #[error(transparent)]
     Security(#[from] SecurityError),
-    #[error("this kubelet does not support user namespaces (hostUsers: false)")]
-    UserNamespaces,
+    #[error("Failed to create pod sandbox: {0}")]
+    UserNamespaces(#[from] UserNamespaceSupportError),
     #[error("read the Pod's RuntimeClass: {0}")]
     RuntimeClass(#[from] client::Error),
 }
@@ -38,11 +41,9 @@ pub(crate) async fn create_sandbox(
     pod: &Pod,
     attempt: u32,
 ) -> Result<String, SandboxError> {
-    if pod.spec.as_ref().and_then(|s| s.host_users) == Some(false) {
-        // A Pod must not run without the isolation that it requests.
-        return Err(SandboxError::UserNamespaces);
-    }
-    let handler = crate::features::handler(ctx, pod).await?;
+    let handler = features::handler(ctx, pod).await?;
+    // A Pod must not run without the isolation that it requests, and an old runtime ignores the request.
+    features::check_user_namespace(ctx, pod, &handler).await?;
     let config = config(ctx, pod, attempt)?;
     limit_pod(ctx, pod, pod_cgroup(pod))?;
     let logs = paths::log_dir(&ctx.settings.logs, pod);
@@ -85,7 +86,8 @@ pub(super) fn config(
     pod: &Pod,
     attempt: u32,
 ) -> Result<v1::PodSandboxConfig, SecurityError> {
-    let security_context = security::of_sandbox(pod, &ctx.settings.root)?;
+    let security_context =
+        security::of_sandbox(pod, ctx.user_namespaces.of_pod(pod)?, &ctx.settings.root)?;
     let spec = pod.spec.clone().unwrap_or_default();
     let meta = &pod.metadata;
     let text = |t: &Option<String>| t.clone().unwrap_or_default();
@@ -162,7 +164,7 @@ fn port_mappings(pod: &Pod) -> Vec<v1::PortMapping> {
 }
 
 /// Returns a Pod's cgroup, below that of its QoS class.
-fn pod_group(ctx: &Context, pod: &Pod) -> String {
+pub(super) fn pod_group(ctx: &Context, pod: &Pod) -> String {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     ctx.settings.cgroups.pod(qos_class(pod), uid)
 }

@@ -5,10 +5,12 @@ use std::path::Path;
 use cri::v1;
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Pod, SELinuxOptions, SeccompProfile};
 use kubelet_config::Settings;
-use pod_core::{features::app_armor_profile, files::is_descending};
+use pod_core::{features::app_armor_profile, files::is_descending, user_namespaces::IdRange};
+
+use crate::user_namespaces::UserNamespaceError;
 
 /// The reason why a security context cannot be enforced.
-#[derive(Debug, PartialEq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum SecurityError {
     #[error("container's runAsUser breaks non-root policy")]
     UserIsRoot,
@@ -26,6 +28,8 @@ pub(crate) enum SecurityError {
     ProfileType { kind: &'static str, name: String },
     #[error("procMount Unmasked requires a user namespace: set hostUsers to false")]
     Unmasked,
+    #[error(transparent)]
+    UserNamespace(#[from] UserNamespaceError),
 }
 
 /// The paths in /proc and /sys that are hidden from a container.
@@ -48,13 +52,14 @@ const READ_ONLY: &[&str] =
 
 pub(super) fn of_sandbox(
     pod: &Pod,
+    users: Option<IdRange>,
     root: &Path,
 ) -> Result<v1::LinuxSandboxSecurityContext, SecurityError> {
     let spec = pod.spec.clone().unwrap_or_default();
     let context = spec.security_context.clone().unwrap_or_default();
     let privileged = pod_core::members(pod).iter().any(|m| is_privileged(&m.container));
     Ok(v1::LinuxSandboxSecurityContext {
-        namespace_options: Some(namespaces(pod)),
+        namespace_options: Some(namespaces(pod, users)),
         selinux_options: context.se_linux_options.as_ref().map(selinux),
         run_as_user: context.run_as_user.map(|value| v1::Int64Value { value }),
         run_as_group: context.run_as_group.map(|value| v1::Int64Value { value }),
@@ -72,7 +77,18 @@ pub(super) fn of_sandbox(
     })
 }
 
-fn namespaces(pod: &Pod) -> v1::NamespaceOption {
+/// Returns the mapping of a Pod's user or group IDs, for its namespace and its mounts.
+pub(super) fn id_mappings(users: Option<IdRange>) -> Vec<v1::IdMapping> {
+    let mapping = |range: IdRange| v1::IdMapping {
+        host_id: range.first,
+        container_id: 0,
+        length: range.length,
+    };
+    users.map(mapping).into_iter().collect()
+}
+
+/// Returns the Pod's namespaces. Without a range of users, the Pod has the host's user namespace.
+fn namespaces(pod: &Pod, users: Option<IdRange>) -> v1::NamespaceOption {
     let spec = pod.spec.clone().unwrap_or_default();
     let node_or = |host: Option<bool>, own: v1::NamespaceMode| {
         if host == Some(true) { v1::NamespaceMode::Node } else { own }
@@ -87,6 +103,11 @@ fn namespaces(pod: &Pod) -> v1::NamespaceOption {
         pid: node_or(spec.host_pid, pid).into(),
         ipc: node_or(spec.host_ipc, v1::NamespaceMode::Pod).into(),
         target_id: String::new(),
+        userns_options: users.map(|_| v1::UserNamespace {
+            mode: v1::NamespaceMode::Pod.into(),
+            uids: id_mappings(users),
+            gids: id_mappings(users),
+        }),
     }
 }
 
@@ -167,20 +188,28 @@ pub(super) struct ImageUser {
     pub(super) name: String,
 }
 
+/// The parts of a container's security context that the node decides.
+#[derive(Clone, Copy)]
+pub(super) struct NodeSecurity<'a> {
+    pub(super) settings: &'a Settings,
+    /// The IDs of the Pod's user namespace, if it has one.
+    pub(super) users: Option<IdRange>,
+}
+
 /// Returns a container's security context. The error says why the container must not start.
 pub(super) fn of_container(
     pod: &Pod,
     container: &Container,
     image: &ImageUser,
     target: Option<String>,
-    settings: &Settings,
+    node: NodeSecurity<'_>,
 ) -> Result<v1::LinuxContainerSecurityContext, SecurityError> {
     let of_pod = pod.spec.as_ref().and_then(|s| s.security_context.clone()).unwrap_or_default();
     let own = container.security_context.clone().unwrap_or_default();
     let user = own.run_as_user.or(of_pod.run_as_user);
     check_not_root(pod, container, user, image)?;
     let privileged = own.privileged == Some(true);
-    let mut namespaces = namespaces(pod);
+    let mut namespaces = namespaces(pod, node.users);
     if let Some(target) = target {
         namespaces.pid = v1::NamespaceMode::Target.into();
         namespaces.target_id = target;
@@ -189,7 +218,7 @@ pub(super) fn of_container(
     let profile = own.seccomp_profile.as_ref().or(of_pod.seccomp_profile.as_ref());
     let unmasked = own.proc_mount.as_deref() == Some("Unmasked");
     // Without a user namespace, root in the container is root on the host.
-    if unmasked && pod.spec.as_ref().and_then(|spec| spec.host_users) != Some(false) {
+    if unmasked && node.users.is_none() {
         return Err(SecurityError::Unmasked);
     }
     let unmasked = unmasked || privileged;
@@ -229,7 +258,10 @@ pub(super) fn of_container(
         no_new_privs: own.allow_privilege_escalation == Some(false),
         masked_paths: paths(MASKED),
         readonly_paths: paths(READ_ONLY),
-        seccomp: Some(seccomp(container_profile(profile, privileged, settings), &settings.root)?),
+        seccomp: Some(seccomp(
+            container_profile(profile, privileged, node.settings),
+            &node.settings.root,
+        )?),
         apparmor: app_armor_profile(pod, container).map(apparmor).transpose()?,
     })
 }
@@ -259,6 +291,7 @@ fn check_not_root(
 
 #[cfg(test)]
 mod tests {
+    use pod_core::user_namespaces::has_user_namespace;
     use serde_json::{Value, json};
 
     use super::*;
@@ -282,7 +315,9 @@ mod tests {
     fn described(spec: Value) -> Result<v1::LinuxContainerSecurityContext, SecurityError> {
         let pod: Pod = serde_json::from_value(json!({ "spec": spec })).unwrap();
         let container = pod.spec.as_ref().unwrap().containers[0].clone();
-        of_container(&pod, &container, &ImageUser::default(), None, &settings())
+        let users = has_user_namespace(&pod).then_some(IdRange { first: 65_536, length: 65_536 });
+        let node = NodeSecurity { settings: &settings(), users };
+        of_container(&pod, &container, &ImageUser::default(), None, node)
     }
 
     #[test]
@@ -300,11 +335,11 @@ mod tests {
         let root = Path::new("/var/lib/kubelet");
         for file in [None, Some("")] {
             let error = seccomp(profile("Localhost", file), root).unwrap_err();
-            assert_eq!(error, SecurityError::NoSeccompProfile);
+            assert!(matches!(error, SecurityError::NoSeccompProfile), "{error}");
         }
         for file in ["/tmp/all.json", "../pods/u/volumes/all.json", "a/../../all.json", "a/.."] {
             let error = seccomp(profile("Localhost", Some(file)), root).unwrap_err();
-            assert_eq!(error, SecurityError::SeccompPath(file.to_owned()));
+            assert!(matches!(&error, SecurityError::SeccompPath(path) if path == file), "{error}");
         }
         let error = seccomp(profile("localhost", Some("a")), root).unwrap_err();
         assert!(error.to_string().contains("unknown seccomp profile type"), "{error}");
@@ -319,10 +354,14 @@ mod tests {
         for host_users in [Value::Null, json!(true)] {
             for privileged in [false, true] {
                 let error = described(spec(host_users.clone(), privileged)).unwrap_err();
-                assert_eq!(error, SecurityError::Unmasked, "{host_users} {privileged}");
+                assert!(matches!(error, SecurityError::Unmasked), "{host_users} {privileged}");
             }
         }
-        assert_eq!(described(spec(json!(false), false)).unwrap().masked_paths, [""; 0]);
+        let unmasked = described(spec(json!(false), false)).unwrap();
+        assert_eq!(unmasked.masked_paths, [""; 0]);
+        let users = unmasked.namespace_options.unwrap().userns_options.unwrap();
+        let mapping = v1::IdMapping { host_id: 65_536, container_id: 0, length: 65_536 };
+        assert_eq!((users.mode(), users.uids), (v1::NamespaceMode::Pod, vec![mapping]));
         let masked = described(json!({ "containers": [{ "name": "c" }] })).unwrap();
         assert!(masked.masked_paths.iter().any(|path| path == "/proc/kcore"));
     }

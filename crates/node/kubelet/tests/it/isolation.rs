@@ -34,6 +34,7 @@ fn secured(context: Value) -> Value {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refuses_what_the_node_cannot_enforce() {
     let mut node = Node::start("isolation").await;
+    let has_images = node.runtime_is_at_least(2, 1).await;
     let api = FakeApi::default();
     node.start_kubelet(Some(api.client("kubelet")));
     let app = || json!([container("app", "exec sleep 1000")]);
@@ -68,6 +69,13 @@ async fn refuses_what_the_node_cannot_enforce() {
             "shared",
             mounting(json!({ "mountPropagation": "Bidirectional" })),
             "may not have the mount propagation",
+        ),
+        (
+            "descending",
+            json!({ "containers": [with(json!({ "volumeMounts":
+                [{ "name": "v", "mountPath": "/v", "subPath": "../up" }] }))],
+                "volumes": [{ "name": "v", "image": { "reference": crate::node::APP } }] }),
+            if has_images { "must be relative" } else { "does not support image volumes" },
         ),
     ];
     let possible = mounting(json!({ "readOnly": true, "recursiveReadOnly": "IfPossible" }));

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Returns the content of a cgroup file, for either cgroup version.
-fn group_file(path: &str, controller: &str, v1: &str, v2: &str) -> String {
+pub(crate) fn group_file(path: &str, controller: &str, v1: &str, v2: &str) -> String {
     let root = std::path::Path::new("/sys/fs/cgroup");
     let file = if root.join("cgroup.controllers").exists() {
         root.join(path.trim_start_matches('/')).join(v2)

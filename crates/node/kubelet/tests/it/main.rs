@@ -6,13 +6,16 @@
 
 mod api;
 mod cloud;
+mod image_volumes;
 mod isolation;
 mod life;
 mod memory;
 mod metrics;
 mod node;
 mod panics;
+mod resize;
 mod server;
 mod statics;
 mod subpath;
+mod users;
 mod vulnerabilities;

@@ -138,6 +138,14 @@ impl Node {
         fs::remove_file(self.dir.join("manifests").join(format!("{name}.yaml"))).unwrap();
     }
 
+    /// Reports whether the version of containerd is at least this one.
+    pub(crate) async fn runtime_is_at_least(&self, major: u32, minor: u32) -> bool {
+        let version = self.cri.version().await.unwrap().runtime_version;
+        let mut parts =
+            version.trim_start_matches('v').split('.').map(|part| part.parse().unwrap());
+        (parts.next().unwrap(), parts.next().unwrap()) >= (major, minor)
+    }
+
     /// Returns the containers of a name, newest first.
     pub(crate) async fn containers(&self, name: &str) -> Vec<v1::Container> {
         let all = self.cri.list_containers(None).await.unwrap();

@@ -6,8 +6,11 @@ use serde_json::json;
 use super::steps::pod;
 use crate::features::{Features, check_groups, needs_features, recursive_read_only};
 
-const ALL: Features =
-    Features { supplemental_groups_policy: true, recursive_read_only_mounts: true };
+const ALL: Features = Features {
+    supplemental_groups_policy: true,
+    recursive_read_only_mounts: true,
+    user_namespaces: true,
+};
 
 #[test]
 fn rejects_recursive_read_only_mount_without_support() {

@@ -169,8 +169,10 @@ impl World {
                     .for_each(|s| s.ready = false);
             }
             Step::Kill { id, .. } => self.exit(&id, 137),
-            // No container requests resources.
-            Step::Resize { .. } => panic!("seed {}: a resize that nobody wants", self.seed),
+            // No container requests resources, or has a restart rule.
+            Step::Resize { .. } | Step::ResizePod | Step::RestartAll { .. } => {
+                panic!("seed {}: {step:?} that nobody wants", self.seed)
+            }
             Step::RemoveSandbox { id } => self.observed.sandboxes.retain(|s| s.id != id),
             Step::Remove { id } => self.observed.containers.retain(|c| c.id != id),
             Step::Start { name, role, sandbox, attempt, exited } => {
@@ -240,6 +242,7 @@ impl World {
                 message: String::new(),
                 recursive_read_only: Vec::new(),
                 resources: None,
+                shared: None,
             },
         );
         // After enough attempts every container succeeds, so that every Pod that can end does.

@@ -40,6 +40,7 @@ pub(super) fn container(pod: &Pod, name: &str, attempt: u32, run: Run) -> Contai
         message: String::new(),
         recursive_read_only: Vec::new(),
         resources: None,
+        shared: None,
     }
 }
 
@@ -47,11 +48,11 @@ pub(super) fn running() -> Run {
     Run::Running { started: at(1) }
 }
 
-fn exited(code: i32, second: i64) -> Run {
+pub(super) fn exited(code: i32, second: i64) -> Run {
     Run::Exited { started: Some(at(1)), finished: at(second), code, reason: String::new() }
 }
 
-fn look(
+pub(super) fn look(
     pod: &Pod,
     observed: &Observed,
     memory: &Memory,
@@ -61,7 +62,7 @@ fn look(
     plan(&Inputs { pod, observed, memory, verdicts, now: at(second) })
 }
 
-fn tell(
+pub(super) fn tell(
     pod: &Pod,
     observed: &Observed,
     memory: &Memory,
@@ -84,7 +85,7 @@ fn tell(
     })
 }
 
-fn starts(plan: &crate::Plan) -> Vec<&str> {
+pub(super) fn starts(plan: &crate::Plan) -> Vec<&str> {
     plan.steps
         .iter()
         .filter_map(|s| if let Step::Start { name, .. } = s { Some(name.as_str()) } else { None })

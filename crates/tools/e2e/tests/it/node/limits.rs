@@ -239,3 +239,50 @@ spec:
     assert_eq!(status["containerStatuses"][0]["allocatedResources"]["cpu"], "100m");
     assert!(condition(&status, "PodResizePending").is_none(), "{status}");
 }
+
+#[test]
+fn resizes_resources_that_containers_share() {
+    let s = shared("node-resize-shared");
+    s.apply(
+        r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: sharing}
+spec:
+  resources: {requests: {cpu: 50m, memory: 32Mi}, limits: {cpu: 100m, memory: 64Mi}}
+  containers:
+  - {name: c, image: box:1}
+  - {name: d, image: box:1, resources: {limits: {memory: 16Mi}}}
+"#,
+    );
+    ready(&s, "sharing");
+    assert_eq!(limits(&s, "burstable", "sharing"), (64 << 20, 10_000));
+    let ask = |resources: &str| {
+        let patch = format!(r#"{{"spec":{{"resources":{resources}}}}}"#);
+        s.kubectl_with(&["patch", "pod", "sharing", "--subresource", "resize", "-p", &patch], "")
+    };
+    let is_resized = |memory: &str| {
+        until("the resize", || {
+            let status = s.get("pod sharing")["status"].clone();
+            let mut conditions = status["conditions"].as_array().into_iter().flatten();
+            let done = status["resources"]["limits"]["memory"] == memory
+                && conditions.all(|c| c["type"] != "PodResizeInProgress");
+            if done { Ok(()) } else { Err(status.to_string()) }
+        });
+    };
+    ask(r#"{"requests":{"cpu":"100m"},"limits":{"cpu":"200m","memory":"96Mi"}}"#).ok();
+    is_resized("96Mi");
+    assert_eq!(limits(&s, "burstable", "sharing"), (96 << 20, 20_000));
+    let status = s.get("pod sharing")["status"].clone();
+    assert_eq!(status["allocatedResources"]["cpu"], "100m");
+    ask(r#"{"limits":{"memory":"48Mi"}}"#).ok();
+    is_resized("48Mi");
+    assert_eq!(limits(&s, "burstable", "sharing").0, 48 << 20);
+    let status = s.get("pod sharing")["status"].clone();
+    for container in status["containerStatuses"].as_array().unwrap() {
+        assert_eq!(container["restartCount"], 0, "{container}");
+    }
+    // No node has as much.
+    let refused = ask(r#"{"requests":{"cpu":"1000"},"limits":{"cpu":"1000"}}"#).refused();
+    assert!(refused.contains("node didn't have enough allocatable resources: cpu"), "{refused}");
+}
