@@ -19,20 +19,25 @@ const EXACT: [&str; 7] = [
 
 /// Returns the conversion of a kind's v1beta1; `None` if the versions do not differ.
 pub(super) fn between(plural: &str) -> Option<Conversion> {
-    let (to_storage, from_storage): (fn(&mut Value), fn(&mut Value)) = match plural {
-        "resourceclaims" => {
-            (|tree| each_request(tree, "spec", nest), |tree| each_request(tree, "spec", flatten))
-        }
-        "resourceclaimtemplates" => (
+    Some(match plural {
+        "resourceclaims" => conversion(
+            |tree| each_request(tree, "spec", nest),
+            |tree| each_request(tree, "spec", flatten),
+        ),
+        "resourceclaimtemplates" => conversion(
             |tree| each_request(tree, "spec.spec", nest),
             |tree| each_request(tree, "spec.spec", flatten),
         ),
-        "resourceslices" => {
-            (|tree| each_device(tree, unwrap_basic), |tree| each_device(tree, wrap_basic))
-        }
+        "resourceslices" => conversion(
+            |tree| each_device(tree, unwrap_basic),
+            |tree| each_device(tree, wrap_basic),
+        ),
         _ => return None,
-    };
-    Some(Conversion { to_storage, from_storage, stored_rules: true })
+    })
+}
+
+fn conversion(to_storage: fn(&mut Value), from_storage: fn(&mut Value)) -> Conversion {
+    Conversion { to_storage, from_storage, stored_rules: true }
 }
 
 /// Calls a function with each member of a list of objects.

@@ -74,7 +74,7 @@ pub(super) struct Plan {
 
 pub(super) fn plan(view: &View<'_>) -> Plan {
     let mut plan = Plan::default();
-    if !view.renewed.is_some_and(|renewed| view.now.duration_since(renewed) < FENCE) {
+    if view.renewed.is_none_or(|renewed| view.now.duration_since(renewed) >= FENCE) {
         return plan;
     }
     for (address, wanted) in view.wanted {
