@@ -1,5 +1,7 @@
 //! Exports spans to a collector on a socket.
 
+#![allow(clippy::unwrap_used)]
+
 use std::time::Duration;
 
 use otlp::{Endpoint, EndpointError, Exporter, ExporterError, Resource, SpanKind, v1};

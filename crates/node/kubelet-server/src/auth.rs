@@ -1,6 +1,6 @@
 //! Authenticates clients by certificate or bearer token and authorizes their requests, both with the API server's help.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use api_meta::{UserInfo, user::ANONYMOUS};
 use client::{Client, Resource};

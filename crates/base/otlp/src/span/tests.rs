@@ -86,8 +86,8 @@ async fn keeps_current_span_in_other_task() {
     let mut bench = bench(0);
     let server = request(&bench.tracer, true);
     let work = async || drop(span(|| "List", SpanKind::Internal));
-    let carried = server.within(async { carry(work()) }).await;
-    tokio::spawn(carried).await.unwrap();
+    let spawned = server.within(async { tokio::spawn(carry(work())) }).await;
+    spawned.await.unwrap();
     tokio::spawn(work()).await.unwrap();
     drop(server);
     let names: Vec<_> =

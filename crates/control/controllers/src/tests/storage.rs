@@ -164,6 +164,20 @@ async fn deletes_claims_of_scaled_down_pods() {
     cluster.stop().await;
 }
 
+/// Requests more for the claim `data`. The kubelet, which the test does not run, would do the rest.
+async fn grow(api: &FakeApi, volume: &str) {
+    let more = json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}});
+    api.merge(&Resource::PERSISTENT_VOLUME_CLAIMS, at("data", ""), more).await;
+    api.until("the volume has grown", |api| {
+        get_claim(api, "data")["status"]["conditions"][0]["type"] == "FileSystemResizePending"
+    })
+    .await;
+    let grown = api.get(&Resource::PERSISTENT_VOLUMES, "", volume).unwrap();
+    assert_eq!(grown["spec"]["capacity"]["storage"], "2Gi");
+    assert_eq!(get_claim(api, "data")["status"]["capacity"]["storage"], "1Gi");
+    assert_eq!(events(api, "FileSystemResizeRequired").len(), 1);
+}
+
 #[tokio::test]
 async fn provisions_expands_and_removes_volume_of_claim() {
     let controllers = ["persistentvolume-binder-controller", "local-volume-provisioner-controller"];
@@ -209,17 +223,7 @@ async fn provisions_expands_and_removes_volume_of_claim() {
     );
     let node = api.get(&Resource::NODES, "", "offers").unwrap();
     assert_eq!(node["metadata"]["labels"][label], "offers");
-    // The claim requests more. The kubelet, which the test does not run, would do the rest.
-    let more = json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}});
-    api.merge(&Resource::PERSISTENT_VOLUME_CLAIMS, at("data", ""), more).await;
-    api.until("the volume has grown", |api| {
-        get_claim(api, "data")["status"]["conditions"][0]["type"] == "FileSystemResizePending"
-    })
-    .await;
-    let grown = api.get(&Resource::PERSISTENT_VOLUMES, "", &name).unwrap();
-    assert_eq!(grown["spec"]["capacity"]["storage"], "2Gi");
-    assert_eq!(get_claim(api, "data")["status"]["capacity"]["storage"], "1Gi");
-    assert_eq!(events(api, "FileSystemResizeRequired").len(), 1);
+    grow(api, &name).await;
     // Another node that takes over the host name is not asked about the volume.
     let stolen = json!({"metadata": {"labels": {"kubernetes.io/hostname": "offers"}}});
     let thief = PatchTarget { namespace: "", name: "silent", subresource: "" };
