@@ -5,14 +5,12 @@ use std::{
     collections::BTreeMap,
     path::PathBuf,
     process::Command,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread,
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::{
@@ -90,7 +88,7 @@ pub(super) fn measure(mut bench: Bench, seconds: u32) -> Result<Column> {
         attacked?;
         Ok::<_, Error>((health??, others?))
     })?;
-    for (what, stats) in attack.responses.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    for (what, stats) in attack.responses.into_inner() {
         let codes: Vec<_> = stats.codes.iter().map(|(c, n)| format!("{n} × {c}")).collect();
         eprintln!("    {what}: {}, at most {:.1} s", codes.join(", "), stats.longest);
     }
@@ -366,7 +364,7 @@ impl Attack<'_> {
             let stdout = ran.map(|ran| String::from_utf8_lossy(&ran.stdout).into_owned());
             let stdout = stdout.unwrap_or_default();
             let (code, took) = stdout.split_once(' ').unwrap_or(("000", "0"));
-            let mut responses = self.responses.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut responses = self.responses.lock();
             let stats = responses.entry(hostile.what).or_default();
             *stats.codes.entry(code.to_owned()).or_default() += 1;
             stats.longest = stats.longest.max(took.parse().unwrap_or(0.0));

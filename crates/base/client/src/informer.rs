@@ -1,14 +1,10 @@
 //! Informers: caches of one resource that list and watch keep current.
 
-use std::{
-    collections::BTreeMap,
-    ops::Bound,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, ops::Bound, sync::Arc, time::Duration};
 
 use api_meta::{ListMeta, ObjectKey};
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
@@ -219,7 +215,7 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Run<P> {
             self.change(&key, Some(object));
         }
         self.synced.raise(true);
-        drop(self.unready.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.unready.lock().take());
         Ok(list.metadata.resource_version)
     }
 

@@ -2,10 +2,11 @@ use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque, hash_map::Entry},
     fmt::Debug,
     hash::Hash,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::Notify, time::Instant};
 
 use crate::metrics::{ClientMetrics, QueueMetrics};
@@ -70,7 +71,7 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner<K>> {
-        self.state.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.inner.lock()
     }
 
     /// Adds the key unless it is queued already. A key that a worker processes is queued again when the worker is done.
@@ -243,7 +244,7 @@ impl<K: Clone + Eq + Hash + Ord + Debug + Send + Sync + 'static> WorkQueue<K> {
         let state = Arc::downgrade(&self.state);
         metrics.before_scrape(move || {
             if let Some(state) = state.upgrade() {
-                state.inner.lock().unwrap_or_else(PoisonError::into_inner).refresh();
+                state.inner.lock().refresh();
             }
         });
     }
@@ -362,7 +363,7 @@ mod tests {
             let (settled, left) = (settled.clone(), left.clone());
             // Half of the panics happen before the work returns a future.
             let panics = {
-                let mut left = left.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut left = left.lock();
                 let left = left.entry(key).or_insert(5);
                 *left = left.saturating_sub(1);
                 *left > 0

@@ -1,12 +1,9 @@
 //! A fake network for tests.
 
-use std::{
-    collections::BTreeMap,
-    net::SocketAddr,
-    sync::{Mutex, PoisonError},
-};
+use std::{collections::BTreeMap, net::SocketAddr};
 
 use net_core::{Cidr, Family, api::Protocol, conntrack::Flow, nft::InstalledTable};
+use parking_lot::Mutex;
 
 use crate::{
     error::{Error, NftError},
@@ -88,8 +85,8 @@ impl Fake {
         self.state().nft_panics
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> parking_lot::MutexGuard<'_, State> {
+        self.0.lock()
     }
 }
 

@@ -1,11 +1,8 @@
 //! Conversations with the kernel over a netlink socket.
 
-use std::{
-    os::fd::OwnedFd,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{os::fd::OwnedFd, time::Duration};
 
+use parking_lot::Mutex;
 use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt,
 };
@@ -108,7 +105,7 @@ impl Socket {
         message: &mut Message,
         each: &mut dyn FnMut(&[u8]),
     ) -> Result<(), Error> {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner.lock();
         inner.sequence = inner.sequence.wrapping_add(1);
         let sequence = inner.sequence;
         let failed =

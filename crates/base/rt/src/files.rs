@@ -1,10 +1,6 @@
-use std::{
-    fmt::Display,
-    fs,
-    os::unix::fs::MetadataExt,
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{fmt::Display, fs, os::unix::fs::MetadataExt, path::PathBuf, sync::Arc};
+
+use parking_lot::Mutex;
 
 /// A value built from files and rebuilt when they change. A renewed certificate is used without a restart.
 ///
@@ -49,7 +45,7 @@ impl<T> FromFiles<T> {
     /// not written yet, the previous value is returned.
     pub fn current(&self) -> Arc<T> {
         let stamps = stamps(&self.files);
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         if state.stamps != stamps {
             match (self.make)() {
                 Ok(value) => {

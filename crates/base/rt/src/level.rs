@@ -1,8 +1,6 @@
-use std::{
-    pin::pin,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::{pin::pin, sync::Arc};
 
+use parking_lot::RwLock;
 use tokio::sync::Notify;
 
 /// A value that only grows and that tasks can wait for; clones share it. Waiters wake in the order in which they began
@@ -19,12 +17,12 @@ struct State<T> {
 impl<T: Copy + PartialOrd> Level<T> {
     /// Returns the current level.
     pub fn get(&self) -> T {
-        *self.0.value.read().unwrap_or_else(PoisonError::into_inner)
+        *self.0.value.read()
     }
 
     /// Raises the level to `to`, unless it is already as high.
     pub fn raise(&self, to: T) {
-        let mut value = self.0.value.write().unwrap_or_else(PoisonError::into_inner);
+        let mut value = self.0.value.write();
         if to > *value {
             *value = to;
             drop(value);
@@ -48,7 +46,8 @@ impl<T: Copy + PartialOrd> Level<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+
+    use parking_lot::Mutex;
 
     use super::*;
 
@@ -57,7 +56,7 @@ mod tests {
         let (level, order) = (Level::default(), Mutex::new(Vec::new()));
         let wait = async |number: u32, wanted: u32| {
             level.reached(wanted).await;
-            order.lock().unwrap_or_else(PoisonError::into_inner).push(number);
+            order.lock().push(number);
         };
         let raise = async {
             for to in [1, 3, 2] {
@@ -66,7 +65,7 @@ mod tests {
             }
         };
         tokio::join!(wait(0, 2), wait(1, 1), wait(2, 3), wait(3, 0), raise);
-        assert_eq!(*order.lock().unwrap_or_else(PoisonError::into_inner), [3, 1, 0, 2]);
+        assert_eq!(*order.lock(), [3, 1, 0, 2]);
         assert_eq!(level.get(), 3);
     }
 }

@@ -1,8 +1,8 @@
 //! Catches panics at the boundary of one piece of work: a request, a key, one Pod, one packet.
 //!
 //! After a panic, the caller continues with the next piece of work and drops or retries the one that panicked. This is
-//! sound only if the state that both share is valid after any panic. Every lock of the workspace ignores poisoning
-//! (`PoisonError::into_inner`), so the guarded state is either changed in one step or rebuilt after a panic.
+//! sound only if the state that both share is valid after any panic. No lock of the workspace is poisoned by a
+//! panic (`parking_lot`), so the guarded state is either changed in one step or rebuilt after a panic.
 
 use std::{
     any::Any,
@@ -12,11 +12,11 @@ use std::{
     future::Future,
     panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind},
     pin::Pin,
-    sync::{Mutex, PoisonError},
     task::{Context, Poll},
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 
 use crate::backoff::Backoff;
@@ -140,7 +140,7 @@ pub fn note_panic(panic: &PanicHookInfo<'_>) -> bool {
 
 /// Returns the number of caught panics by worker.
 pub fn panics() -> BTreeMap<&'static str, u64> {
-    COUNTS.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    COUNTS.lock().clone()
 }
 
 const NO_TEXT: &str = "(no message)";
@@ -181,7 +181,7 @@ fn report(worker: &'static str, subject: &impl Display, payload: &(dyn Any + Sen
     let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
     let message = text.unwrap_or(NO_TEXT).to_owned();
     let location = LOCATION.take().unwrap_or_default();
-    *COUNTS.lock().unwrap_or_else(PoisonError::into_inner).entry(worker).or_default() += 1;
+    *COUNTS.lock().entry(worker).or_default() += 1;
     tracing::error!(worker, %subject, message, location, "panicked");
     CaughtPanic { worker, message }
 }

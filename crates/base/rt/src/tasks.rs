@@ -2,12 +2,13 @@ use std::{
     collections::BTreeMap,
     future::Future,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::panics::{CaughtPanic, RestartBackoff, catch};
@@ -276,8 +277,8 @@ impl Drop for Entry {
 }
 
 /// The state is changed in single steps, so that it holds after a panic.
-fn lock(mutex: &Mutex<State>) -> std::sync::MutexGuard<'_, State> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+fn lock(mutex: &Mutex<State>) -> parking_lot::MutexGuard<'_, State> {
+    mutex.lock()
 }
 
 #[cfg(test)]

@@ -6,8 +6,9 @@ use std::{
     collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
-    sync::Mutex,
 };
+
+use parking_lot::Mutex;
 
 use crate::{error::Error, huge_pages::huge_page_unit};
 
@@ -368,8 +369,8 @@ impl RecordedCgroups {
         self.lock().clone()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Limits>> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, BTreeMap<String, Limits>> {
+        self.0.lock()
     }
 }
 

@@ -4,10 +4,10 @@ use std::{
     io,
     os::fd::{AsFd, AsRawFd},
     path::{Path, PathBuf},
-    sync::Mutex,
 };
 
 use nix::mount::{MntFlags, MsFlags};
+use parking_lot::Mutex;
 
 use crate::{beneath::OpenPath, error::Error};
 
@@ -185,8 +185,8 @@ fn unescape(text: &str) -> PathBuf {
 pub struct RecordedMounts(Mutex<Vec<PathBuf>>);
 
 impl RecordedMounts {
-    fn points(&self) -> std::sync::MutexGuard<'_, Vec<PathBuf>> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn points(&self) -> parking_lot::MutexGuard<'_, Vec<PathBuf>> {
+        self.0.lock()
     }
 }
 

@@ -3,8 +3,9 @@
 use std::{
     io::{self, Write},
     process::{Command, Stdio},
-    sync::Mutex,
 };
+
+use parking_lot::Mutex;
 
 /// The error of a program that could not be run or that failed.
 #[derive(Debug, thiserror::Error)]
@@ -98,7 +99,7 @@ impl RecordedPrograms {
 
     /// Returns the commands so far.
     pub fn calls(&self) -> Vec<String> {
-        self.calls.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+        self.calls.lock().clone()
     }
 }
 
@@ -106,7 +107,7 @@ impl Programs for RecordedPrograms {
     fn run(&self, command: &[&str], _stdin: &[u8]) -> Result<ProgramOutput, ProgramError> {
         let command = command.join(" ");
         let output = (self.output_of)(&command);
-        self.calls.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(command);
+        self.calls.lock().push(command);
         Ok(output)
     }
 }

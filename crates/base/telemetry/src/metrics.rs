@@ -2,10 +2,11 @@
 
 use std::{
     fmt, fs,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use parking_lot::Mutex;
 use prometheus::{
     Counter, Encoder as _, HistogramOpts, Opts, Registry, TextEncoder, core::Collector,
 };
@@ -55,7 +56,7 @@ impl fmt::Debug for Refreshers {
 
 impl Refreshers {
     fn all(&self) -> Vec<Refresher> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 }
 
@@ -116,7 +117,7 @@ impl Metrics {
 
     /// Calls `refresh` before each scrape, to set values that are measured then.
     pub fn before_scrape(&self, refresh: impl Fn() + Send + Sync + 'static) {
-        let mut all = self.refreshers.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.refreshers.0.lock();
         all.push(Arc::new(refresh));
     }
 

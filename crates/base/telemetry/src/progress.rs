@@ -4,8 +4,9 @@ use std::{
     fmt::Display,
     future::Future,
     io::{self, IsTerminal, Write},
-    sync::{Mutex, PoisonError},
 };
+
+use parking_lot::Mutex;
 
 use crate::timeline::{Recorder, RunningStep, duration_text};
 
@@ -94,7 +95,7 @@ impl Progress {
 
     /// Errors are ignored, because a closed terminal must not stop the work.
     fn write(&self, text: std::fmt::Arguments<'_>) {
-        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut out = self.out.lock();
         let _ = out.write_fmt(text).and_then(|()| out.flush());
     }
 }
@@ -151,7 +152,7 @@ mod tests {
 
     impl Write for Buffer {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
+            self.0.lock().extend_from_slice(bytes);
             Ok(bytes.len())
         }
         fn flush(&mut self) -> io::Result<()> {
@@ -172,7 +173,7 @@ mod tests {
         let failed =
             progress.step("kubelet", async { Err::<(), _>("no answer\nsee its log") }).await;
         assert_eq!(failed, Err("no answer\nsee its log"));
-        let text = String::from_utf8(buffer.0.lock().unwrap().clone()).unwrap();
+        let text = String::from_utf8(buffer.0.lock().clone()).unwrap();
         (text, timeline::load(root.path()).unwrap())
     }
 

@@ -252,7 +252,7 @@ impl ClusterConfig {
         for (section, args, own) in [
             ("apiServer.extraArgs", &self.api_server.extra_args, OWN_API_SERVER),
             ("controllerManager.extraArgs", &self.controller_manager.extra_args, OWN),
-            ("scheduler.extraArgs", &self.scheduler.extra_args, &OWN[..]),
+            ("scheduler.extraArgs", &self.scheduler.extra_args, OWN),
         ] {
             let is_own = |arg: &&Arg| own.iter().any(|own| arg.name.starts_with(own));
             if let Some(arg) = args.iter().find(is_own) {

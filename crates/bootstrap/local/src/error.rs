@@ -82,7 +82,7 @@ pub enum Error {
     #[error(transparent)]
     Document(#[from] ConfigError),
     #[error("apiServer.extraArgs: {0}")]
-    ApiServerFlags(#[from] apiserver::flags::FlagError),
+    ApiServerFlags(#[source] Box<apiserver::flags::FlagError>),
     #[error("controllerManager.extraArgs: {0}")]
     ControllerFlags(#[from] controllers::FlagError),
     #[error("scheduler.extraArgs: {0}")]
@@ -107,8 +107,6 @@ pub enum Error {
     Metrics(#[from] metrics_server::Error),
     #[error(transparent)]
     Secrets(#[from] SecretsError),
-    #[error("reading the encryption configuration: {0}")]
-    Encryption(#[from] encryption::ConfigError),
     #[error(
         "--secrets-encryption is for clusters with one control plane; for several, give their API servers \
          --encryption-provider-config"
@@ -158,6 +156,12 @@ pub enum Error {
 
 fn lines(problems: &[Problem]) -> String {
     problems.iter().map(|p| format!("  {p}")).collect::<Vec<_>>().join("\n")
+}
+
+impl From<apiserver::flags::FlagError> for Error {
+    fn from(error: apiserver::flags::FlagError) -> Self {
+        Self::ApiServerFlags(Box::new(error))
+    }
 }
 
 impl Error {

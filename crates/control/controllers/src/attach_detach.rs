@@ -10,7 +10,7 @@ mod plan;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -19,6 +19,7 @@ use client::{
     Change, DeleteOptions, Error, Index, NotFoundExt as _, PatchKind, PatchTarget, Preconditions,
     Resource, WorkQueue,
 };
+use parking_lot::{Mutex, MutexGuard};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -219,7 +220,7 @@ impl Attacher {
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+        self.memory.lock()
     }
 
     /// Records an Event on the volume's Pods when an attachment succeeds or fails.

@@ -6,13 +6,11 @@ mod replicas;
 mod sources;
 mod stabilization;
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use api_meta::{Selector, SelectorError, Timestamp, Tree as _};
 use client::{Client, Error, ListOptions, Resource, WorkQueue};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::{
@@ -187,8 +185,8 @@ impl Reconciler {
         self.write_status(&evaluation, sizes).await
     }
 
-    fn states(&self) -> std::sync::MutexGuard<'_, HashMap<String, AutoscalerState>> {
-        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    fn states(&self) -> parking_lot::MutexGuard<'_, HashMap<String, AutoscalerState>> {
+        self.states.lock()
     }
 
     /// Scales the target and returns the result; `None` if the target's scale cannot be read.

@@ -2,11 +2,11 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use client::WorkQueue;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 /// The creations and deletions that a controller requested and its informer does not show yet. Until then its snapshot
@@ -25,7 +25,7 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(5 * 60);
 
 impl Expectations {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Expectation>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Records expectations. Call it before the writes, because their events may arrive before their answers.

@@ -3,16 +3,13 @@
 mod graph;
 
 use api_meta::{OwnerReference, PartialObject, Tree as _};
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use client::{
     Change, Client, DeleteOptions, Error, Informer, ListOptions, NotFoundExt as _, PatchKind,
     PatchTarget, Preconditions, Resource, WorkQueue,
 };
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
@@ -75,7 +72,7 @@ pub(crate) fn start(context: Context) {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 impl Collector {

@@ -12,11 +12,12 @@ mod ranges;
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use api_meta::Tree as _;
 use client::{Error, Index, NotFoundExt as _, PatchKind, PatchTarget, Resource, WorkQueue};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::{
@@ -152,7 +153,7 @@ impl Balancer {
     }
 
     fn memory<T>(&self, change: impl FnOnce(&mut Memory) -> T) -> T {
-        change(&mut self.memory.lock().unwrap_or_else(PoisonError::into_inner))
+        change(&mut self.memory.lock())
     }
 
     async fn carry_out(&self, service: &Service, decision: Decision) -> Result<(), Error> {

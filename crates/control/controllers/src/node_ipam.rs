@@ -1,13 +1,11 @@
 //! Allocates Pod CIDRs to nodes, one of each family.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use api_meta::{Cidr, Family, ObjectMeta};
 use client::{Error, Resource, WorkQueue};
 use events::ObjectRef;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::json;
 
 use crate::{
@@ -129,7 +127,7 @@ fn occupied(
 }
 
 fn lock(ranges: &Mutex<Ranges>) -> MutexGuard<'_, Ranges> {
-    ranges.lock().unwrap_or_else(PoisonError::into_inner)
+    ranges.lock()
 }
 
 async fn reconcile(

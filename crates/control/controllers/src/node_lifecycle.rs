@@ -6,11 +6,12 @@ mod zones;
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use api_meta::ObjectMeta;
 use client::{Error, Index, NotFoundExt as _, PatchKind, PatchTarget, Resource, WorkQueue};
+use parking_lot::{Mutex, MutexGuard};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -80,7 +81,7 @@ pub(crate) fn start(context: Context) {
 
 impl Lifecycle {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     async fn monitor(self: Arc<Self>) {

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap, btree_map::Entry},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -12,6 +12,7 @@ use api_rules::{
     quota::{in_scope, usage},
 };
 use client::{Error, ListOptions, Resource, WorkQueue};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -120,7 +121,7 @@ struct PendingDecreases(Mutex<HashMap<String, String>>);
 impl PendingDecreases {
     /// Reports whether the same version was suspected before.
     fn confirm(&self, key: &str, version: &str) -> bool {
-        let mut versions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut versions = self.0.lock();
         if versions.get(key).is_some_and(|before| before == version) {
             versions.remove(key);
             return true;
@@ -130,7 +131,7 @@ impl PendingDecreases {
     }
 
     fn forget(&self, key: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.0.lock().remove(key);
     }
 }
 

@@ -2,13 +2,11 @@
 
 mod users;
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use api_meta::{OwnerReference, Tree as _};
 use client::{Error, PatchKind, PatchTarget, Resource, WorkQueue};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::{
@@ -160,8 +158,8 @@ fn claim_for(pod: &Pod, name: &str, template: &Value) -> Value {
 }
 
 impl Claims {
-    fn created(&self) -> std::sync::MutexGuard<'_, HashMap<PodClaimKey, CreatedClaim>> {
-        self.created.lock().unwrap_or_else(PoisonError::into_inner)
+    fn created(&self) -> parking_lot::MutexGuard<'_, HashMap<PodClaimKey, CreatedClaim>> {
+        self.created.lock()
     }
 
     /// Creates a Pod's claims and writes their names into its status.

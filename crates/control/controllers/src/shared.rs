@@ -3,10 +3,11 @@
 use std::{
     any::{Any, TypeId},
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use client::{Change, Client, Informer, ListOptions, Resource};
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
 use crate::metrics::ControllerMetrics;
@@ -71,7 +72,7 @@ impl Shared {
         &self,
         resource: Resource,
     ) -> Watched<P> {
-        let mut informers = self.informers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut informers = self.informers.lock();
         let key = (resource.clone(), TypeId::of::<P>());
         if let Some(shared) = informers.get(&key).and_then(|any| any.downcast_ref::<Watched<P>>()) {
             return shared.clone();

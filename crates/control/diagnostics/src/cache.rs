@@ -1,12 +1,8 @@
 //! A cache of the API server's reviews.
 
-use std::{
-    collections::HashMap,
-    hash::Hash,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, hash::Hash, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// The limit of cached answers. A full cache is cleared.
@@ -24,13 +20,13 @@ impl<K, V> Default for TtlCache<K, V> {
 impl<K: Hash + Eq, V: Clone> TtlCache<K, V> {
     /// Returns an answer that has not expired.
     pub fn get(&self, key: &K) -> Option<V> {
-        let cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let cache = self.0.lock();
         cache.get(key).filter(|(until, _)| *until > Instant::now()).map(|(_, value)| value.clone())
     }
 
     /// Stores an answer for a time.
     pub fn put(&self, key: K, value: V, ttl: Duration) {
-        let mut cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cache = self.0.lock();
         if cache.len() >= SIZE {
             cache.clear();
         }
@@ -52,7 +48,7 @@ mod tests {
         let cache = TtlCache::default();
         for key in 0..3 * SIZE {
             cache.put(key, (), Duration::from_secs(10));
-            assert!(cache.0.lock().unwrap().len() <= SIZE);
+            assert!(cache.0.lock().len() <= SIZE);
         }
     }
 }

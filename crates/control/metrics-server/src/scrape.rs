@@ -3,13 +3,14 @@
 use std::{
     collections::HashMap,
     net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, UNIX_EPOCH},
 };
 
 use client::{Client, ClientTls, HttpTransport, ListOptions, Resource, Transport as _};
 use futures_util::{StreamExt, stream};
 use http::Request;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::{sync::Notify, time::Instant};
 
@@ -128,8 +129,8 @@ impl Scraper {
         scraper
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> parking_lot::MutexGuard<'_, State> {
+        self.state.lock()
     }
 
     /// Returns the results, after two scrapes if there are no recent ones.

@@ -1,7 +1,8 @@
 //! The metrics of the scheduler, with upstream's names, and the page of Pods' resources.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use sched_core::{Observer, Pod, QueueName, Resources, Stage, StageResult, Tries};
 use telemetry::{
     exposition::{Exposition, Labels, Metric, gauge},
@@ -186,11 +187,11 @@ fn label(queue: QueueName) -> &'static str {
 
 impl Observer for StageMetrics {
     fn begin(&self) {
-        *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.begun.lock() = Instant::now();
     }
 
     fn end(&self, stage: Stage, result: StageResult, scheduler: &str) {
-        let begun = *self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        let begun = *self.begun.lock();
         let point = match stage {
             Stage::PreFilter => "PreFilter",
             Stage::Filter => "Filter",
@@ -238,12 +239,12 @@ impl std::fmt::Debug for ResourcePage {
 
 impl ResourcePage {
     pub(crate) fn set(&self, shared: &Arc<Shared>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(shared);
+        *self.0.lock() = Arc::downgrade(shared);
     }
 
     /// Returns the page in the text format.
     pub fn text(&self) -> String {
-        let shared = self.0.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        let shared = self.0.lock().upgrade();
         let Some(shared) = shared else { return String::new() };
         // Text is made after the lock is free, so that a scrape of many Pods does not delay decisions.
         let pods: Vec<(Arc<Pod>, Arc<str>)> = {

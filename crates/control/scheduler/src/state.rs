@@ -1,4 +1,5 @@
 //! The core and the state that the informers and the worker share.
+#![expect(clippy::disallowed_types, reason = "a poisoned lock shows that the core must be rebuilt")]
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 

@@ -1,11 +1,8 @@
 //! Limits on concurrent work, in total and per client.
 
-use std::{
-    collections::HashMap,
-    net::IpAddr,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
+use parking_lot::Mutex;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 /// Limits the number of permits, in total and per client.
@@ -28,7 +25,7 @@ impl ClientLimits {
     }
 
     fn semaphore(&self, client: IpAddr) -> Arc<Semaphore> {
-        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.clients.lock();
         clients.entry(client).or_insert_with(|| Arc::new(Semaphore::new(self.per_client))).clone()
     }
 
@@ -60,7 +57,7 @@ async fn both(
 impl Drop for ClientPermit {
     fn drop(&mut self) {
         self.permits = None;
-        let mut clients = self.limits.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.limits.clients.lock();
         // No other permit and no waiting client uses the semaphore.
         if clients.get(&self.client).is_some_and(|own| Arc::strong_count(own) == 1) {
             clients.remove(&self.client);
@@ -92,7 +89,7 @@ mod tests {
         permits.pop();
         let next = waiting.now_or_never().unwrap();
         drop((permits, last, next));
-        assert!(limits.clients.lock().unwrap().is_empty());
+        assert!(limits.clients.lock().is_empty());
         assert_eq!(limits.all.available_permits(), 4);
     }
 }

@@ -7,8 +7,9 @@ use std::{
     fs::{File, OpenOptions},
     io::{self, BufWriter, Write},
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
 };
+
+use parking_lot::Mutex;
 
 /// The maximum number of lines in excess of the live entries.
 pub(crate) const SLACK: usize = 10_000;
@@ -58,7 +59,7 @@ impl Journal {
         live: usize,
         whole: impl Iterator<Item = String>,
     ) -> io::Result<()> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.lock();
         if let Some(open) = open.as_mut().filter(|open| open.lines <= live + SLACK) {
             open.lines += 1;
             return open.file.write_all(line.as_bytes());

@@ -1,7 +1,6 @@
 //! The API servers that all tasks share.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use crate::pool::{Finding, Pool};
@@ -18,7 +17,7 @@ impl Servers {
     }
 
     pub(crate) fn pool(&self) -> MutexGuard<'_, Pool> {
-        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pool.lock()
     }
 
     pub(crate) fn report(&self, address: &str, finding: Finding) {

@@ -3,17 +3,14 @@
 //! Each plugin answers a request, or changes it and passes it on with [`Next`], or changes the answer on its way back.
 //! The order of the plugins is CoreDNS's compiled order, whatever the order in the Corefile.
 
-use std::{
-    fmt::Debug,
-    net::SocketAddr,
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard},
-};
+use std::{fmt::Debug, net::SocketAddr, sync::Arc};
 
 use futures_util::future::BoxFuture;
 use hickory_proto::{
     op::{Edns, Message, MessageType, Metadata, OpCode, Query, ResponseCode},
     rr::{DNSClass, Name, Record, RecordType},
 };
+use parking_lot::{RwLock, RwLockReadGuard};
 use tokio::sync::Semaphore;
 
 use crate::{index::Index, observe::Metrics};
@@ -169,7 +166,7 @@ impl Context {
     }
 
     pub(crate) fn index(&self) -> RwLockReadGuard<'_, Index> {
-        self.index.read().unwrap_or_else(PoisonError::into_inner)
+        self.index.read()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    sync::Arc,
 };
 
 use api_config::Kubeconfig;
@@ -11,6 +11,7 @@ use net_core::{
     api::{EndpointSlice, Service},
     policy::api::Namespace,
 };
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::{
     corefile::Block,
@@ -78,7 +79,7 @@ impl Cluster {
     }
 
     fn informers(&self) -> MutexGuard<'_, Option<Informers>> {
-        self.informers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.informers.lock()
     }
 
     /// Reports whether all objects that were requested have been listed.
@@ -115,9 +116,7 @@ impl Cluster {
     /// Returns a function that changes the index.
     fn change(&self) -> impl Fn(&dyn Fn(&mut Index)) + use<> {
         let index = self.index.clone();
-        move |change: &dyn Fn(&mut Index)| {
-            change(&mut index.write().unwrap_or_else(PoisonError::into_inner))
-        }
+        move |change: &dyn Fn(&mut Index)| change(&mut index.write())
     }
 
     fn start(&self, api: &ApiServer) -> Result<Informers, ConnectError> {

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     net::{Ipv4Addr, SocketAddr},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -11,6 +11,7 @@ use api_config::FeatureGates;
 use api_meta::Timestamp;
 use client::{Client, ClientMetrics};
 use diagnostics::{ComponentInfo, Slis, component_metrics};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use futures_util::{FutureExt, future::BoxFuture};
@@ -181,8 +182,8 @@ impl Health {
         client.measured(&ClientMetrics::new(&self.metrics.registry))
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> parking_lot::MutexGuard<'_, State> {
+        self.state.lock()
     }
 
     pub(crate) fn queued(&self) {
@@ -307,14 +308,14 @@ impl NodePortChecks {
         });
         for (port, check) in checks {
             if let Some(open) = self.open.get(&port) {
-                *open.state.lock().unwrap_or_else(PoisonError::into_inner) = check;
+                *open.state.lock() = check;
                 continue;
             }
             let tasks = rt::Tasks::new(self.tasks.shutdown().child());
             let state = Arc::new(Mutex::new(check));
             let (health, shared) = (self.health.clone(), state.clone());
             let respond = move |_: &str| {
-                let check = shared.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let check = shared.lock().clone();
                 check.response(health.is_alive())
             };
             let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));

@@ -1,8 +1,7 @@
 //! Limits the rate of requests.
 
-use std::sync::{Mutex, PoisonError};
-
 use api_meta::TokenBucket;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// A limit of some requests per second with a burst, or none.
@@ -31,7 +30,7 @@ impl RateLimit {
 
     /// Takes from the bucket with the tokens that it has now. Returns `None` if there is no limit.
     fn take<T>(&self, take: impl FnOnce(&mut Bucket) -> T) -> Option<T> {
-        let mut bucket = self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bucket = self.0.as_ref()?.lock();
         let now = Instant::now();
         let passed = now.saturating_duration_since(bucket.at);
         let per_second = bucket.per_second;

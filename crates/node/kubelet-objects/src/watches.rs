@@ -4,12 +4,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use api_meta::ObjectKey;
 use client::{Change, Client, Informer, ListOptions, Resource};
 use k8s_openapi::api::core::v1::{Pod, VolumeProjection};
+use parking_lot::{Mutex, MutexGuard};
 use serde::Deserialize;
 
 /// The limit of watched objects, since each watch takes a stream of the connection. Volumes with other objects are
@@ -79,7 +80,7 @@ struct Entry {
 type Entries = Arc<Mutex<HashMap<Reference, Entry>>>;
 
 fn lock(entries: &Entries) -> MutexGuard<'_, HashMap<Reference, Entry>> {
-    entries.lock().unwrap_or_else(PoisonError::into_inner)
+    entries.lock()
 }
 
 pub(crate) struct ObjectWatches {

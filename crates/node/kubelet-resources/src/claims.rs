@@ -19,7 +19,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -29,6 +29,7 @@ use deviceplugin::{
 };
 use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::{Container, Pod};
+use parking_lot::{Mutex, MutexGuard};
 use pod_core::{
     PodRegistry,
     claims::{Claim, ClaimError, Device, Key, allocations::Allocations},
@@ -182,7 +183,7 @@ impl Claims {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Registers a driver's plugin and starts to follow its health.

@@ -15,12 +15,13 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use deviceplugin::{HEALTHY, Plugin, v1beta1::DevicePluginOptions};
 use k8s_openapi::api::core::v1::{Container, Pod, PodStatus, ResourceHealth, ResourceStatus};
+use parking_lot::{Mutex, MutexGuard};
 use pod_core::{
     devices::{Allocations, Count, Device, DeviceError, GRACE, is_resource_name},
     timestamp,
@@ -137,7 +138,7 @@ impl Devices {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Returns a channel that changes whenever the set of devices changes.

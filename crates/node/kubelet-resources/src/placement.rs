@@ -17,14 +17,11 @@ pub(crate) mod reconcile;
 pub(crate) mod tests;
 pub(crate) mod topology;
 
-use std::{
-    collections::BTreeSet,
-    io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeSet, io, sync::Arc};
 
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_config::{PlacementSettings, Settings};
+use parking_lot::{Mutex, MutexGuard};
 use pod_core::{
     cpus::{CpuError, CpuSet, Cpus, Reserved},
     numa_memory::{Block, NumaMemory},
@@ -109,7 +106,7 @@ impl Placement {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Returns the CPUs on which a container must run, or `None` for all CPUs.

@@ -1,10 +1,7 @@
 //! The Pod resources API (podresources, v1): reports allocated devices, CPUs and memory to monitoring agents, at
 //! upstream's socket and with upstream's rate limit.
 
-use std::{
-    path::Path,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{path::Path, sync::Arc};
 
 use api_meta::TokenBucket;
 use deviceplugin::podresources::{
@@ -14,6 +11,7 @@ use deviceplugin::podresources::{
     pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer},
 };
 use k8s_openapi::api::core::v1::Pod;
+use parking_lot::Mutex;
 use pod_core::{
     PodRegistry, Role, cpus::CpuSet, devices::NO_NODE, members, numa_memory::Block,
     paths::DIRECTORY_MODE,
@@ -70,7 +68,7 @@ struct Lister {
 
 impl Lister {
     fn check_rate(&self) -> Result<(), Status> {
-        let mut limit = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut limit = self.limit.lock();
         let refused = || Status::resource_exhausted("rejected by rate limit");
         limit.take(Instant::now()).then_some(()).ok_or_else(refused)
     }

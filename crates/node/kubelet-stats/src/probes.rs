@@ -2,10 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use telemetry::{
     exposition::{Exposition, Kind, Labels, Metric, counter, gauge},
     metrics::{USUAL_BOUNDS, unix_seconds},
@@ -64,7 +64,7 @@ impl Default for Probes {
 
 impl Probes {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<ProbeLabels, Counts>> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counts.lock()
     }
 
     /// Counts one result. The duration of a failure is not recorded, as upstream.

@@ -3,13 +3,9 @@
 //! A volume has one operation at a time. The caller waits for a limited time, and the operation continues after that.
 //! The next operation on the volume waits for it.
 
-use std::{
-    any::Any,
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{any::Any, collections::BTreeMap, sync::Arc, time::Duration};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::{Semaphore, watch},
     time::Instant,
@@ -64,7 +60,7 @@ impl RunningOperation {
     }
 
     fn take<T: 'static>(&self) -> Option<T> {
-        let result = self.result.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let result = self.result.lock().take()?;
         result.downcast().ok().map(|result| *result)
     }
 }
@@ -93,7 +89,7 @@ impl Operations {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, RunningOperation>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+        self.running.lock()
     }
 
     /// Runs the work after all other operations on the volume. Returns the result of an earlier operation of the same
@@ -152,7 +148,7 @@ impl Operations {
         self.lock().insert(key.clone(), own.clone());
         let thread = std::thread::Builder::new().name("volume".to_owned()).spawn(move || {
             if let Ok(done) = rt::catch_sync("volume", subject, work) {
-                *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(done));
+                *result.lock() = Some(Box::new(done));
             }
             end.send_replace(true);
         });

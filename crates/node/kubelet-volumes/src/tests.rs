@@ -2,13 +2,14 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Condvar, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
 use client::Client;
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_objects::{Events, NodeInformer, Objects};
+use parking_lot::{Condvar, Mutex};
 use pod_core::fields::NodeFacts;
 use serde_json::{Value, json};
 use sys::mount::{Mounts, RecordedMounts};
@@ -25,7 +26,7 @@ struct Hanging {
 
 impl Hanging {
     fn let_go(&self) {
-        *self.let_go.lock().unwrap() = true;
+        *self.let_go.lock() = true;
         self.told.notify_all();
     }
 }
@@ -33,8 +34,8 @@ impl Hanging {
 impl Mounts for Hanging {
     fn tmpfs(&self, at: &Path, size: Option<u64>) -> Result<(), sys::Error> {
         if at.ends_with("hangs") {
-            let held = self.let_go.lock().unwrap();
-            drop(self.told.wait_while(held, |let_go| !*let_go).unwrap());
+            let mut held = self.let_go.lock();
+            self.told.wait_while(&mut held, |let_go| !*let_go);
         }
         self.recorded.tmpfs(at, size)
     }

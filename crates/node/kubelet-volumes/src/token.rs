@@ -1,10 +1,6 @@
 //! Service account tokens of volumes.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use client::Resource;
 use k8s_openapi::api::{
@@ -12,6 +8,7 @@ use k8s_openapi::api::{
     core::v1::{Pod, ServiceAccountTokenProjection},
 };
 use kubelet_objects::{Objects, ObjectsError};
+use parking_lot::{Mutex, MutexGuard};
 use pod_core::{Timestamp, after};
 use serde_json::json;
 
@@ -29,7 +26,7 @@ struct Token {
 
 impl Tokens {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<(String, i64), Token>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Returns the time at which the first token must be renewed.

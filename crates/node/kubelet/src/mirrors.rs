@@ -1,11 +1,9 @@
 //! The mirror Pods that the API server has.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::HashMap;
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use parking_lot::{Mutex, MutexGuard};
 use pod_core::namespaced_name;
 use tokio::sync::Notify;
 
@@ -35,7 +33,7 @@ pub(crate) struct Mirror {
 
 impl Mirrors {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Mirror>> {
-        self.mirrors.lock().unwrap_or_else(PoisonError::into_inner)
+        self.mirrors.lock()
     }
 
     /// Returns all mirror Pods by namespace and name.

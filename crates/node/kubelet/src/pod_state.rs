@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -10,6 +10,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kubelet_objects::VolumeUser;
+use parking_lot::{Mutex, MutexGuard};
 use pod_core::{Ending, Observed, resize::Pending};
 use tokio::sync::{Notify, watch};
 
@@ -65,12 +66,12 @@ pub(crate) struct Shared {
 impl Shared {
     /// Returns the last computed status, locked.
     pub(crate) fn status(&self) -> MutexGuard<'_, Option<PodStatus>> {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+        self.status.lock()
     }
 
     /// Returns the last observed state, locked.
     pub(crate) fn observed(&self) -> MutexGuard<'_, Observed> {
-        self.observed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.observed.lock()
     }
 
     pub(crate) fn take_stale(&self) -> bool {

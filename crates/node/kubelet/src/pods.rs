@@ -3,12 +3,13 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use cri::RuntimePod;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use parking_lot::{Mutex, MutexGuard};
 use pod_core::{
     Ending, KnownPod, PodRegistry, RunningContainer,
     admit::{NodeView, Refusal, admit},
@@ -53,7 +54,7 @@ impl Pods {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Runs a Pod, or ends it if it has a deletion timestamp.

@@ -8,11 +8,11 @@ use std::{
     collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use data_encoding::HEXLOWER;
 use kubelet_config::{Verification, without_tag};
+use parking_lot::{Mutex, MutexGuard};
 use pod_core::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -105,7 +105,7 @@ impl PullRecords {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+        self.under_way.lock()
     }
 
     /// Reports whether a Pod with these credentials must pull an image that is on the node. An unreadable record means

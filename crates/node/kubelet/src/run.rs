@@ -14,6 +14,7 @@ use kubelet_volumes::{Operations, VolumePrograms, Volumes};
 use pod_core::{PodRegistry, paths::DIRECTORY_MODE};
 use rt::Tasks;
 use sys::mount::{HostMounts, Mounts};
+use telemetry::metrics::Metrics;
 use tokio::sync::watch;
 
 use crate::{
@@ -172,11 +173,7 @@ async fn context(
     kernel::prepare(&settings, cgroups.as_ref(), Path::new("/proc"))?;
     make_root(&settings.root)
         .map_err(|source| Error::Root { path: settings.root.clone(), source })?;
-    let user_namespaces = UserNamespaces::new(
-        &settings.root,
-        settings.kernel.ids_per_pod,
-        u32::try_from(settings.max_pods).unwrap_or(0),
-    )?;
+    let user_namespaces = user_namespaces(&settings)?;
     let machine = Machine::read();
     let clock: Arc<dyn rt::Clock> = Arc::new(rt::SystemClock);
     let metrics = diagnostics::component_metrics(&settings.features);
@@ -247,6 +244,11 @@ async fn context(
         tasks: tasks.clone(),
         settings,
     })))
+}
+
+fn user_namespaces(settings: &Settings) -> Result<UserNamespaces, Error> {
+    let pods = u32::try_from(settings.max_pods).unwrap_or(0);
+    Ok(UserNamespaces::new(&settings.root, settings.kernel.ids_per_pod, pods)?)
 }
 
 fn volumes(

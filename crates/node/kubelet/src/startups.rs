@@ -2,13 +2,10 @@
 //!
 //! A Pod that started before the kubelet is not measured, nor is a static Pod, whose creation time is not known.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
 use k8s_openapi::api::core::v1::Pod;
+use parking_lot::{Mutex, MutexGuard};
 use pod_core::{Observed, Role, Run, Timestamp, is_static, members};
 use telemetry::metrics::{Histogram, Metrics};
 
@@ -103,7 +100,7 @@ impl Startups {
     }
 
     fn starting(&self) -> MutexGuard<'_, HashMap<String, Startup>> {
-        self.starting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.starting.lock()
     }
 }
 
@@ -189,6 +186,7 @@ mod tests {
             message: String::new(),
             recursive_read_only: Vec::new(),
             resources: None,
+            shared: None,
         }
     }
 

@@ -5,10 +5,11 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use k8s_openapi::api::core::v1::Pod;
+use parking_lot::Mutex;
 use pod_core::{
     paths::{DIRECTORY_MODE, pod_dir, user_namespace_file},
     user_namespaces::{
@@ -83,7 +84,7 @@ impl UserNamespaces {
             return Ok(None);
         }
         let dir = pod_dir(&self.root, pod.metadata.uid.as_deref().unwrap_or_default());
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn.lock();
         if let Some(range) = read(&dir)? {
             return Ok(Some(range));
         }

@@ -7,12 +7,13 @@ mod resized;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus, ResourceRequirements};
 use kubelet_volumes::{MountedVolumes, Tokens, may_change};
+use parking_lot::Mutex;
 use pod_core::{
     Ending, Inputs, KillReason, Memory, Observed, Phase, StatusInputs, Step, Timestamp,
     admit::Refusal, members, namespaced_name, resize::PodResources, resources::pod_level,

@@ -5,12 +5,13 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use data_encoding::HEXLOWER;
 use hyper_util::rt::TokioIo;
+use parking_lot::{Mutex, RwLock};
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 use tonic::{
@@ -125,7 +126,7 @@ impl Plugin {
     }
 
     fn state(&self) -> Option<Arc<State>> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.state.read().clone()
     }
 
     pub(crate) fn encrypt(&self, value: &[u8], place: &[u8]) -> Result<Vec<u8>, Error> {
@@ -167,7 +168,7 @@ impl Plugin {
     }
 
     fn cached_key(&self, source: &[u8]) -> Option<Arc<DataKey>> {
-        let keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let keys = self.keys.lock();
         let fresh = |at: &SystemTime| {
             self.clock.now().duration_since(*at).is_ok_and(|age| age < CACHE_PERIOD)
         };
@@ -176,7 +177,7 @@ impl Plugin {
 
     fn cache_key(&self, source: Vec<u8>, key: Arc<DataKey>) {
         let now = self.clock.now();
-        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keys = self.keys.lock();
         keys.retain(|_, (at, _)| now.duration_since(*at).is_ok_and(|age| age < CACHE_PERIOD));
         if keys.len() >= CACHE_SIZE {
             let oldest = keys.iter().min_by_key(|(_, (at, _))| *at).map(|(s, _)| s.clone());
@@ -299,7 +300,7 @@ impl Plugin {
             }
         };
         self.cache_key(new.source.clone(), new.seed.clone());
-        *self.state.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(new));
+        *self.state.write() = Some(Arc::new(new));
         Ok(())
     }
 

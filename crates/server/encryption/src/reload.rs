@@ -3,12 +3,13 @@
 use std::{
     collections::HashMap,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use api_meta::GroupResource;
 use futures_util::future::join_all;
+use parking_lot::{Mutex, RwLock};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
@@ -190,7 +191,7 @@ impl Encryption {
     }
 
     fn record(&self, reloaded: Result<bool, ()>) {
-        let mut outcomes = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut outcomes = self.outcomes.lock();
         match reloaded {
             Ok(false) => {}
             Ok(true) => {
@@ -206,7 +207,7 @@ impl Encryption {
 
     /// Returns the outcomes of the reloads; `None` if the file is not reloaded.
     pub fn outcomes(&self) -> Option<ReloadOutcomes> {
-        self.reload.then(|| *self.outcomes.lock().unwrap_or_else(PoisonError::into_inner))
+        self.reload.then(|| *self.outcomes.lock())
     }
 
     /// Returns the SHA-256 digest of the file in use, such as `sha256:9f86…`; `None` without a file.
@@ -235,7 +236,7 @@ impl Encryption {
             health(&new.plugins).await?;
         }
         // Requests in progress keep the old configuration, whose plugins are followed until it is dropped.
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
+        *self.current.write() = Arc::new(new);
         self.changed.send_modify(|count| *count += 1);
         Ok(true)
     }
@@ -256,7 +257,7 @@ impl Encryption {
     }
 
     fn current(&self) -> Arc<ActiveConfiguration> {
-        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.current.read().clone()
     }
 
     /// Returns the providers of a resource: those of its name, else of its group, else of all resources.

@@ -1,12 +1,8 @@
 //! The asynchronous part: queues the tasks of requests until `Flow` starts them.
 
-use std::{
-    any::Any,
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{any::Any, collections::HashMap, sync::Arc, time::Duration};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use api_meta::{Attributes, Changed, GroupResource, Observer, Status};
@@ -140,7 +136,7 @@ impl Gate {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn now(&self) -> Duration {

@@ -2,10 +2,11 @@
 //! more than the key.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
+use parking_lot::Mutex;
 use store::Result;
 
 use crate::{
@@ -77,8 +78,8 @@ impl Leases {
         self.lock().take_if(|granted| granted.id == id);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<SharedLease>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, Option<SharedLease>> {
+        self.last.lock()
     }
 }
 

@@ -1,11 +1,9 @@
 //! Watches: one gRPC stream per watch, read at its consumer's pace, so that no watch blocks another.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
 use futures_util::{future::BoxFuture, stream};
+use parking_lot::Mutex;
 use store::{Change, KeyRange, Result, Revision, WatchMessage, WatchStream};
 use tokio::sync::mpsc;
 use tonic::{Request, Status, Streaming, metadata::MetadataValue};
@@ -61,7 +59,7 @@ impl Watches {
             ..Default::default()
         };
         let watch = create_watch(channels, create).await?;
-        let mut outboxes = self.outboxes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut outboxes = self.outboxes.lock();
         outboxes.retain(|outbox| outbox.strong_count() > 0);
         outboxes.push(watch.outbox.downgrade());
         Ok(Box::new(watch))
@@ -71,7 +69,7 @@ impl Watches {
         if !self.ordered {
             return;
         }
-        let outboxes = self.outboxes.lock().unwrap_or_else(PoisonError::into_inner);
+        let outboxes = self.outboxes.lock();
         for outbox in outboxes.iter().filter_map(mpsc::WeakSender::upgrade) {
             let request = RequestUnion::ProgressRequest(WatchProgressRequest {});
             // A full queue already contains such a request.

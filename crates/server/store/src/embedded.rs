@@ -10,7 +10,7 @@
 use std::{
     path::Path,
     sync::{
-        Arc, Mutex, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     thread::JoinHandle,
@@ -18,6 +18,7 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::oneshot;
 
 use crate::{
@@ -117,7 +118,7 @@ impl Embedded {
     /// Runs one turn of the writer, if no thread drives it.
     pub fn tick(&self) {
         if let Runner::Caller(writer) = &self.runner {
-            let mut writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut writer = writer.lock();
             writer.turn(self.shared.queue.drain(Duration::ZERO).unwrap_or_default());
         }
     }

@@ -1,12 +1,9 @@
 //! An hour of measurements, from the API server's metrics.
 
-use std::{
-    collections::VecDeque,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::VecDeque, time::Duration};
 
 use client::Client;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::api;
@@ -117,8 +114,8 @@ impl Measurements {
         series
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, State> {
+        self.state.lock()
     }
 }
 

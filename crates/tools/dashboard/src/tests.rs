@@ -1,11 +1,12 @@
 //! The dashboard in front of an API server that answers as scripted.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use client::{Client, Transport};
 use futures_util::{FutureExt as _, future::BoxFuture};
 use http::{Method, Request, Response, StatusCode, header};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use serve::Handler as _;
 
@@ -27,7 +28,7 @@ impl Transport for Link {
     ) -> BoxFuture<'_, Result<Response<client::Body>, client::Error>> {
         let path = request.uri().to_string();
         let line = format!("{} {path}", request.method());
-        self.0.requests.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+        self.0.requests.lock().push(line);
         let found = self.0.answers.iter().find(|(prefix, ..)| path.starts_with(prefix));
         let (code, body) = found
             .map_or((404, json!({"message": "not found"})), |(_, code, body)| {
@@ -84,7 +85,7 @@ impl Scene {
     }
 
     fn requests(&self) -> Vec<String> {
-        self.script.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.script.requests.lock().clone()
     }
 }
 

@@ -5,11 +5,10 @@ use std::{
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process::{Child, Command},
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
 };
+
+use parking_lot::Mutex;
 
 use crate::{
     diagnostics,
@@ -217,7 +216,7 @@ impl Drop for Cluster {
         if std::thread::panicking() {
             self.diagnose();
         }
-        let mut process = self.teardown.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut process = self.teardown.lock();
         drop(process.stdin.take());
         let _ = process.wait();
     }

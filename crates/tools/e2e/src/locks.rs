@@ -1,6 +1,6 @@
 //! The locks of tests that run in parallel on one machine.
 
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The lock of the machine: every test takes it for reading, a test that needs the whole machine for writing.
 static MACHINE: RwLock<()> = RwLock::new(());
@@ -23,18 +23,18 @@ impl TestGuards {
     /// Waits for the guards of a test that disturbs others on its cluster.
     pub(crate) fn exclusive() -> Self {
         let machine = share_machine();
-        let exclusive = DISTURBED_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+        let exclusive = DISTURBED_LOCK.lock();
         Self { machine, exclusive: Some(exclusive) }
     }
 }
 
 /// Waits until no test needs the whole machine. A test with its own cluster or machines holds the guard while it runs.
 pub fn share_machine() -> RwLockReadGuard<'static, ()> {
-    MACHINE.read().unwrap_or_else(PoisonError::into_inner)
+    MACHINE.read()
 }
 
 /// Waits until no other test runs. A test that needs all of the machine's processors or memory holds the guard while it
 /// runs.
 pub fn lock_machine() -> RwLockWriteGuard<'static, ()> {
-    MACHINE.write().unwrap_or_else(PoisonError::into_inner)
+    MACHINE.write()
 }

@@ -1,6 +1,8 @@
 //! The clusters that tests share. The first test that needs one starts it.
 
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
+
+use parking_lot::Mutex;
 
 use crate::{cluster::Cluster, locks::TestGuards, session::Session};
 
@@ -35,7 +37,7 @@ impl SharedCluster {
 
     /// Returns the cluster, and starts it first if no test has done so.
     fn cluster(&self) -> &Cluster {
-        let mut tried = self.tried.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tried = self.tried.lock();
         match (self.cluster.get(), *tried) {
             (Some(cluster), _) => cluster,
             (None, true) => panic!("the {} cluster did not come up", self.name),

@@ -130,7 +130,7 @@ impl Traffic {
     pub fn writer(
         namespace: &Path,
         proxy: SocketAddr,
-        acknowledged: Arc<std::sync::Mutex<Vec<String>>>,
+        acknowledged: Arc<parking_lot::Mutex<Vec<String>>>,
     ) -> Self {
         let mut number = 0;
         Self::start(
@@ -154,9 +154,7 @@ impl Traffic {
                 if response.code != 201 {
                     return Err(format!("{} {}", response.code, response.body));
                 }
-                if let Ok(mut all) = acknowledged.lock() {
-                    all.push(name);
-                }
+                acknowledged.lock().push(name);
                 Ok(())
             },
         )

@@ -4,7 +4,7 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use csi::{
@@ -19,6 +19,7 @@ use csi::{
         volume_capability::AccessType,
     },
 };
+use parking_lot::{Mutex, MutexGuard};
 use sys::mount::Mounts;
 use tonic::{Request, Response, Status};
 
@@ -93,7 +94,7 @@ impl CsiDriver {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Returns the path of the driver's socket.

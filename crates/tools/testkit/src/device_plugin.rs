@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use deviceplugin::v1beta1::{
@@ -15,6 +15,7 @@ use deviceplugin::v1beta1::{
     registration_client::RegistrationClient,
 };
 use futures_util::stream::BoxStream;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
@@ -62,7 +63,7 @@ impl DevicePlugin {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Returns the calls so far: the method and the devices.

@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     convert::Infallible,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use csi::registration::{
@@ -27,6 +27,7 @@ use deviceplugin::{
 };
 use futures_util::{FutureExt as _, future::BoxFuture, stream::BoxStream};
 use http::uri::PathAndQuery;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
@@ -81,7 +82,7 @@ impl DraDriver {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Returns the calls so far: the version, the method and the names of the claims.

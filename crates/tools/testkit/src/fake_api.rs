@@ -1,7 +1,7 @@
 use std::{
     collections::BTreeSet,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -12,6 +12,7 @@ use client::{Body, Client, Error, Resource, Transport};
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream};
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, StreamBody};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -71,7 +72,7 @@ impl Default for FakeApi {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 /// A parsed request URL.

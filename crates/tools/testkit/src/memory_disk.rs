@@ -3,9 +3,10 @@
 use std::{
     collections::BTreeMap,
     io::{ErrorKind, Result},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use store::disk::{Disk, DiskFile};
 
 #[derive(Default)]
@@ -15,7 +16,7 @@ pub(crate) struct MemoryDisk(Mutex<BTreeMap<String, MemoryFile>>);
 struct MemoryFile(Arc<Mutex<Vec<u8>>>);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 impl Disk for MemoryDisk {

@@ -1,11 +1,12 @@
 //! Random panics in the code that a test runs. A seed makes them reproducible.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use client::{Body, Client, Error, Transport};
 use futures_util::{FutureExt, future::BoxFuture};
 use http::{Request, Response};
 use http_body_util::BodyExt;
+use parking_lot::{Mutex, MutexGuard};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
 /// A limited number of panics. Clones share them.
@@ -27,7 +28,7 @@ impl PanicInjector {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Returns the number of remaining panics.

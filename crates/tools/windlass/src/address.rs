@@ -39,7 +39,7 @@ pub(crate) fn claim(
 }
 
 /// Releases the address that this machine's manifest names. Returns the error, if any.
-pub(crate) fn release(host: &Host) -> Option<String> {
+pub(crate) fn release(host: &Host) -> Option<vip::Error> {
     let manifest = host.path(&format!("/etc/kubernetes/manifests/{VIRTUAL_ADDRESS}.yaml"));
     let text = std::fs::read_to_string(manifest).ok()?;
     let flag = |name: &str| {
@@ -49,15 +49,14 @@ pub(crate) fn release(host: &Host) -> Option<String> {
     let address = flag("- --address=")?.parse().ok()?;
     let server = flag("- --server=").unwrap_or_default();
     let place = place(address, flag("- --interface=").as_deref(), vip::host_of(&server));
-    place.and_then(|place| place.remove().map_err(|e| e.to_string())).err()
+    place.and_then(|place| place.remove()).err()
 }
 
 fn place(
     address: Ipv4Addr,
     interface: Option<&str>,
     beside: Option<IpAddr>,
-) -> Result<vip::AddressInterface, String> {
-    let net = netlink::Kernel::open().map_err(|e| e.to_string())?;
+) -> Result<vip::AddressInterface, vip::Error> {
+    let net = netlink::Kernel::open()?;
     vip::AddressInterface::find(Arc::new(net), address.into(), interface, beside)
-        .map_err(|e| e.to_string())
 }

@@ -27,7 +27,7 @@ pub(crate) fn remove(host: &Host) -> Vec<String> {
     let mut left: Vec<String> = rules.err().map(|e| e.to_string()).into_iter().collect();
     left.extend(podnet::remove(&net, podnet::ADDON_DEVICE).err().map(|e| e.to_string()));
     left.extend(remove_plugin(host));
-    left.extend(crate::address::release(host));
+    left.extend(crate::address::release(host).map(|e| e.to_string()));
     let mut networks = Vec::new();
     let entries = std::fs::read_dir(host.path(CNI_CONFIGURATION)).into_iter().flatten().flatten();
     for path in entries.map(|entry| entry.path()) {

@@ -135,11 +135,7 @@ fn run(command: Command) -> ExitCode {
         Command::Kubectl(args) => exit_code(local::kubectl(args)),
         Command::Logs(args) => run_command("windlass", local::logs(args)),
         Command::SupportBundle(args) => run_command("windlass", local::support_bundle(args)),
-        Command::ShellCompletion { shell } => {
-            let mut command = bootstrap::cmd::shape(Cli::command());
-            clap_complete::generate(shell, &mut command, "windlass", &mut std::io::stdout());
-            ExitCode::SUCCESS
-        }
+        Command::ShellCompletion { shell } => print_completion(shell),
         Command::Node(args) => run_command("windlass", local::node(args)),
         Command::SecretsEncrypt(args) => run_command("windlass", local::secrets_encrypt(args)),
         Command::Status(args) => status(args),
@@ -182,12 +178,7 @@ fn run(command: Command) -> ExitCode {
         Command::Storage(local::StorageCommand::Print) => {
             run_command("windlass", local::print_storage())
         }
-        Command::Network(local::NetworkCommand::Print(args)) => {
-            run_command("windlass", local::print_network(args))
-        }
-        Command::Network(local::NetworkCommand::Run(args)) => {
-            run_component("network", async move |tasks| local::run_network(args, &tasks).await)
-        }
+        Command::Network(command) => run_network(command),
         Command::Internal(command) => internal::run(command),
         Command::Kubelet(args) => {
             run_component("kubelet", |tasks| components::kubelet(args, tasks))
@@ -205,6 +196,21 @@ fn run(command: Command) -> ExitCode {
             run_component("kube-controller-manager", async move |tasks| {
                 components::kube_controller_manager(&args, tasks).await
             })
+        }
+    }
+}
+
+fn print_completion(shell: clap_complete::Shell) -> ExitCode {
+    let mut command = bootstrap::cmd::shape(Cli::command());
+    clap_complete::generate(shell, &mut command, "windlass", &mut std::io::stdout());
+    ExitCode::SUCCESS
+}
+
+fn run_network(command: local::NetworkCommand) -> ExitCode {
+    match command {
+        local::NetworkCommand::Print(args) => run_command("windlass", local::print_network(args)),
+        local::NetworkCommand::Run(args) => {
+            run_component("network", async move |tasks| local::run_network(args, &tasks).await)
         }
     }
 }

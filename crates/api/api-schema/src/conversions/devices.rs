@@ -28,10 +28,9 @@ pub(super) fn between(plural: &str) -> Option<Conversion> {
             |tree| each_request(tree, "spec.spec", nest),
             |tree| each_request(tree, "spec.spec", flatten),
         ),
-        "resourceslices" => conversion(
-            |tree| each_device(tree, unwrap_basic),
-            |tree| each_device(tree, wrap_basic),
-        ),
+        "resourceslices" => {
+            conversion(|tree| each_device(tree, unwrap_basic), |tree| each_device(tree, wrap_basic))
+        }
         _ => return None,
     })
 }

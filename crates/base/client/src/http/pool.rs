@@ -4,7 +4,7 @@
 use std::{
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll},
@@ -17,6 +17,7 @@ use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::{body::Incoming, client::conn::http1};
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::connection::{Stream, spawn_driver};
@@ -49,8 +50,7 @@ impl IdleConnections {
     /// Returns the most recently used connection that is still open and has the same TLS settings.
     pub(super) async fn take(&self, tls: &Arc<Configs>) -> Option<Http1Connection> {
         loop {
-            let mut connection =
-                self.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
+            let mut connection = self.waiting.lock().pop()?;
             let young = connection.since.is_some_and(|since| since.elapsed() < MAX_IDLE_TIME);
             if young && Arc::ptr_eq(&connection.tls, tls) && connection.sender.ready().await.is_ok()
             {
@@ -66,7 +66,7 @@ impl IdleConnections {
 
     fn put(&self, mut connection: Http1Connection) {
         connection.since = Some(Instant::now());
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting.lock();
         waiting.retain(|connection| {
             connection.since.is_some_and(|since| since.elapsed() < MAX_IDLE_TIME)
         });

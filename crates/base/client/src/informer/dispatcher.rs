@@ -1,12 +1,9 @@
 //! Dispatches an informer's changes to its handlers. A handler that panics is called again later with the object's
 //! current state, so that it misses no object and does not affect other handlers.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use tokio::sync::Notify;
 
 use super::{change::Change, objects::Cache};
@@ -30,7 +27,7 @@ pub(super) struct Handler<P> {
 
 impl<P> Handler<P> {
     fn missed(&self) -> MutexGuard<'_, BTreeMap<String, Option<Arc<P>>>> {
-        self.missed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.missed.lock()
     }
 
     pub(super) fn dispatch(&self, change: Change<'_, P>, dispatcher: &Dispatcher<P>) {
@@ -52,17 +49,17 @@ impl<P> Dispatcher<P> {
 
     pub(super) fn add(&self, on_change: Box<OnChange<P>>) -> Arc<Handler<P>> {
         let handler = Arc::new(Handler { on_change, missed: Mutex::default() });
-        let mut handlers = self.handlers.write().unwrap_or_else(PoisonError::into_inner);
+        let mut handlers = self.handlers.write();
         handlers.push(handler.clone());
         handler
     }
 
     fn handlers(&self) -> Vec<Arc<Handler<P>>> {
-        self.handlers.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.handlers.read().clone()
     }
 
     pub(super) fn dispatch(&self, change: Change<'_, P>) {
-        for handler in self.handlers.read().unwrap_or_else(PoisonError::into_inner).iter() {
+        for handler in self.handlers.read().iter() {
             handler.dispatch(change, self);
         }
     }
@@ -101,12 +98,12 @@ mod tests {
         let view = View::default();
         let (own, left) = (view.clone(), Mutex::new((StdRng::seed_from_u64(seed), panics)));
         dispatcher.add(Box::new(move |change| {
-            let mut left = left.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut left = left.lock();
             if left.1 > 0 && left.0.random_bool(0.5) {
                 left.1 -= 1;
                 panic!("at random");
             }
-            let mut view = own.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut view = own.lock();
             assert_eq!(view.get(change.key), change.old, "{} as reported last", change.key);
             match change.new {
                 Some(object) => drop(view.insert(change.key.to_owned(), object.clone())),
@@ -142,7 +139,7 @@ mod tests {
             () = changes => {}
         }
         for view in views {
-            let view = view.lock().unwrap();
+            let view = view.lock();
             let reported = view.iter().map(|(key, object)| (key.as_str(), object));
             assert!(reported.eq(cache.read().all().iter().map(|(key, object)| (&**key, object))));
         }

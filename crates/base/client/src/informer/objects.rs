@@ -2,8 +2,10 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::Arc,
 };
+
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Objects by `namespace/name`, or by `name` if they are cluster-scoped.
 pub(super) type ByKey<P> = BTreeMap<Arc<str>, Arc<P>>;
@@ -105,11 +107,11 @@ impl<P> Default for Cache<P> {
 
 impl<P> Cache<P> {
     pub(super) fn read(&self) -> RwLockReadGuard<'_, Objects<P>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.0.read()
     }
 
     pub(super) fn write(&self) -> RwLockWriteGuard<'_, Objects<P>> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        self.0.write()
     }
 
     pub(super) fn get(&self, key: &str) -> Option<Arc<P>> {

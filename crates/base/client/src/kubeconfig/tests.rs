@@ -1,11 +1,9 @@
-use std::{
-    sync::{Mutex, PoisonError},
-    time::{Duration, SystemTime},
-};
+use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, Request, Response};
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use pki::{AltName, Validity};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -47,7 +45,7 @@ impl Server {
                 let (stream, _) = listener.accept().await.unwrap();
                 let Ok(stream) = acceptor.accept(stream).await else { continue };
                 let answer = service_fn(|request: Request<hyper::body::Incoming>| {
-                    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut kept = kept.lock();
                     let status = *statuses.get(kept.len()).or(statuses.last()).unwrap();
                     kept.push(request.headers().clone());
                     let response = Response::builder().status(status).body(empty()).unwrap();
@@ -76,7 +74,7 @@ impl Server {
     }
 
     fn authorizations(&self) -> Vec<String> {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = self.seen.lock();
         let text = |headers: &HeaderMap| {
             headers.get("authorization").map_or("", |value| value.to_str().unwrap()).to_owned()
         };
@@ -131,7 +129,7 @@ async fn reaches_server_by_the_proxy_only() {
             while !head.ends_with(b"\r\n\r\n") {
                 head.push(near.read_u8().await.unwrap());
             }
-            *counted.lock().unwrap() += 1;
+            *counted.lock() += 1;
             let mut far = TcpStream::connect(("127.0.0.1", upstream)).await.unwrap();
             near.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
             let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
@@ -140,7 +138,7 @@ async fn reaches_server_by_the_proxy_only() {
     let cluster = format!(", proxy-url: 'http://127.0.0.1:{port}'");
     let transport = of(&server.kubeconfig(&cluster, "token: t")).unwrap();
     assert_eq!(server.ask(&transport).await, 200);
-    assert_eq!((server.authorizations().len(), *tunnels.lock().unwrap()), (1, 1));
+    assert_eq!((server.authorizations().len(), *tunnels.lock()), (1, 1));
     proxy.abort();
 
     let config = server.kubeconfig(", proxy-url: 'ftp://127.0.0.1'", "");

@@ -1,7 +1,7 @@
 use std::{
     collections::VecDeque,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -9,6 +9,7 @@ use std::{
 use futures_util::{FutureExt, future::BoxFuture};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
+use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
 use super::*;
@@ -25,7 +26,7 @@ struct Api {
 
 impl Api {
     fn spec(&self) -> Spec {
-        let lease = self.lease.lock().unwrap();
+        let lease = self.lease.lock();
         lease.as_ref().map(|lease| Spec::deserialize(&lease["spec"]).unwrap()).unwrap_or_default()
     }
 
@@ -35,14 +36,14 @@ impl Api {
 
     /// Changes the lease without a precondition, as another writer would.
     fn change(&self, change: impl FnOnce(&mut Value)) {
-        let mut lease = self.lease.lock().unwrap().clone().unwrap();
+        let mut lease = self.lease.lock().clone().unwrap();
         change(&mut lease);
         lease["metadata"].as_object_mut().unwrap().remove("resourceVersion");
         self.put(lease).unwrap();
     }
 
     fn put(&self, mut lease: Value) -> Result<Value, (StatusCode, &'static str)> {
-        let mut stored = self.lease.lock().unwrap();
+        let mut stored = self.lease.lock();
         let seen = &lease["metadata"]["resourceVersion"];
         if !seen.is_null()
             && stored.as_ref().is_none_or(|s| s["metadata"]["resourceVersion"] != *seen)
@@ -55,7 +56,7 @@ impl Api {
     }
 
     fn answer(&self, method: &Method, body: &[u8]) -> Result<Value, (StatusCode, &'static str)> {
-        let stored = self.lease.lock().unwrap().clone();
+        let stored = self.lease.lock().clone();
         match (method, stored) {
             (&Method::GET, Some(lease)) => Ok(lease),
             (&Method::POST, None) | (&Method::PUT, Some(_)) => {
@@ -77,7 +78,7 @@ struct Connection {
 
 impl Connection {
     fn delay(&self, seconds: impl IntoIterator<Item = u64>) {
-        self.delays.lock().unwrap().extend(seconds.into_iter().map(Duration::from_secs));
+        self.delays.lock().extend(seconds.into_iter().map(Duration::from_secs));
     }
 }
 
@@ -86,7 +87,7 @@ impl Transport for Connection {
         async move {
             let (parts, body) = request.into_parts();
             let body = body.collect().await.unwrap().to_bytes();
-            self.api.requests.lock().unwrap().push(parts.method.clone());
+            self.api.requests.lock().push(parts.method.clone());
             let (code, answer) = match self.api.answer(&parts.method, &body) {
                 Ok(lease) => (StatusCode::OK, lease),
                 Err((code, reason)) => {
@@ -94,7 +95,7 @@ impl Transport for Connection {
                     (code, status)
                 }
             };
-            let delay = self.delays.lock().unwrap().pop_front();
+            let delay = self.delays.lock().pop_front();
             tokio::time::sleep(delay.unwrap_or_default()).await;
             let mut response = Response::new(crate::full(answer.to_string()));
             *response.status_mut() = code;
@@ -122,9 +123,9 @@ async fn renews_by_one_write_every_two_seconds() {
     let (_, leading) = contend(&api, "a");
     pass(1).await;
     let first = api.spec();
-    api.requests.lock().unwrap().clear();
+    api.requests.lock().clear();
     pass(10).await;
-    assert_eq!(*api.requests.lock().unwrap(), vec![Method::PUT; 5]);
+    assert_eq!(*api.requests.lock(), vec![Method::PUT; 5]);
     let last = api.spec();
     assert_eq!((last.acquire_time, last.lease_transitions), (first.acquire_time, Some(0)));
     leading.abort();
@@ -143,7 +144,7 @@ async fn keeps_lease_despite_slow_answer_or_other_writer() {
         pass(2).await;
     }
     assert!(!leading.is_finished(), "another writer labelled the lease");
-    assert_eq!(api.lease.lock().unwrap().as_ref().unwrap()["metadata"]["labels"]["by"], "somebody");
+    assert_eq!(api.lease.lock().as_ref().unwrap()["metadata"]["labels"]["by"], "somebody");
     assert_eq!((api.holder().as_str(), api.spec().lease_transitions), ("a", Some(0)));
     leading.abort();
 }

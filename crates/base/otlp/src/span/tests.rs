@@ -86,8 +86,9 @@ async fn keeps_current_span_in_other_task() {
     let mut bench = bench(0);
     let server = request(&bench.tracer, true);
     let work = async || drop(span(|| "List", SpanKind::Internal));
-    let spawned = server.within(async { tokio::spawn(carry(work())) }).await;
-    spawned.await.unwrap();
+    let mut carried = None;
+    server.within(async { carried = Some(carry(work())) }).await;
+    tokio::spawn(carried.unwrap()).await.unwrap();
     tokio::spawn(work()).await.unwrap();
     drop(server);
     let names: Vec<_> =

@@ -5,9 +5,11 @@ use std::{
     io::{self, Write},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Instant, SystemTime},
 };
+
+use parking_lot::Mutex;
 
 use super::step::{Outcome, Step};
 
@@ -81,7 +83,7 @@ impl Recorder {
     /// Appends a step that was measured elsewhere.
     pub fn record(&self, step: &Step) {
         let Some(sink) = &self.0 else { return };
-        let mut broken = sink.broken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut broken = sink.broken.lock();
         match sink.append(step) {
             Ok(()) => *broken = false,
             Err(e) if !*broken => {

@@ -28,7 +28,8 @@ fn command(cluster: &Cluster, component: Component) -> Result<Vec<String>, Error
     if encryption.exists() {
         let args = &mut init.cluster.api_server.extra_args;
         if args.iter().any(|arg| arg.name == ENCRYPTION) {
-            let message = format!("--{ENCRYPTION} is that of `up --secrets-encryption`; remove it here");
+            let message =
+                format!("--{ENCRYPTION} is that of `up --secrets-encryption`; remove it here");
             return Err(ConfigError::Flags { section: "apiServer", message }.into());
         }
         args.push(Arg::new(ENCRYPTION, encryption.display().to_string()));

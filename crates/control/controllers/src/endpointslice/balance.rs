@@ -2,11 +2,12 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use client::WorkQueue;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::hints::{self, Preference, Unbalanced, Zones};
 use crate::{
@@ -36,7 +37,7 @@ pub(super) struct Balance {
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
+    of.lock()
 }
 
 impl Balance {

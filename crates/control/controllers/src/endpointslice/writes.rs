@@ -1,12 +1,9 @@
 //! The slices that were written and that the informer does not show yet. Until then its slices are stale.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use api_meta::ObjectMeta;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::slice::Slice;
@@ -27,7 +24,7 @@ pub(super) struct Writes(Mutex<HashMap<String, HashMap<String, Write>>>);
 
 impl Writes {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, HashMap<String, Write>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Records a written slice of a Service.

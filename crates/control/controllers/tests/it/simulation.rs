@@ -2,11 +2,12 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use client::{Client, DeleteOptions, PatchKind, PatchTarget, Resource};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use store::{ChangeKind, KeyRange, Store, WatchMessage};
 use testkit::RealApi;
@@ -39,7 +40,7 @@ async fn record(store: Arc<dyn Store>, trace: Trace, begun: SystemTime) {
     while let Some(message) = changes.next().await {
         let WatchMessage::Changes(changes) = message else { continue };
         let after = rt::now().duration_since(begun).unwrap_or_default().as_millis();
-        let mut trace = trace.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut trace = trace.lock();
         trace.extend(changes.iter().map(|change| {
             let what = if change.kind == ChangeKind::Put { "put" } else { "delete" };
             // The name of the server's own lease contains its port, which is random.
@@ -155,7 +156,7 @@ impl World {
         let begun = self.seconds();
         while !condition().await {
             if self.seconds() - begun >= most {
-                let trace = self.trace.lock().unwrap();
+                let trace = self.trace.lock();
                 let last = &trace[trace.len().saturating_sub(40)..];
                 panic!("not within {most} seconds: {what}; last changes {last:#?}");
             }
@@ -289,7 +290,7 @@ fn happens(seed: u64, scenario: impl AsyncFnOnce(&World)) -> Vec<String> {
         let _simulation = rt::Simulation::begin(seed, start);
         let world = World::start().await;
         scenario(&world).await;
-        let trace = std::mem::take(&mut *world.trace.lock().unwrap());
+        let trace = std::mem::take(&mut *world.trace.lock());
         let left = world.api.stop().await;
         assert!(left.unfinished.is_empty(), "{left:?}");
         trace

@@ -2,11 +2,12 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use api_rules::expressions::devices;
 use cel::{EvalError, Limits, Opaque, Program, Value};
+use parking_lot::Mutex;
 
 use crate::devices::view::{DeviceAttributeView, DeviceView};
 
@@ -117,7 +118,7 @@ pub(super) struct SelectorCache(Mutex<HashMap<Box<str>, Arc<Selector>>>);
 
 impl SelectorCache {
     pub(super) fn get(&self, text: &str) -> Arc<Selector> {
-        let mut cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cache = self.0.lock();
         if let Some(selector) = cache.get(text) {
             return selector.clone();
         }

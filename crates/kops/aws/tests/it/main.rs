@@ -3,11 +3,12 @@
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{TcpListener, TcpStream},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     thread::JoinHandle,
 };
 
 use aws::{Client, StaticKey};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 struct Fake {
@@ -27,7 +28,7 @@ impl Fake {
             for (status, body) in answers {
                 let Ok((mut stream, _)) = listener.accept() else { return };
                 let request = read_request(&mut stream).unwrap_or_default();
-                own.lock().unwrap_or_else(PoisonError::into_inner).push(request);
+                own.lock().push(request);
                 let length = body.len();
                 let text = format!(
                     "HTTP/1.1 {status} X\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
@@ -42,7 +43,7 @@ impl Fake {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.requests.lock().clone()
     }
 
     fn client(&self) -> Client {

@@ -4,11 +4,12 @@ use std::{
     collections::BTreeMap,
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{TcpListener, TcpStream},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use data_encoding::HEXLOWER;
 use md_5::{Digest as _, Md5};
+use parking_lot::Mutex;
 
 /// The bucket's name.
 pub(crate) const BUCKET: &str = "store";
@@ -48,7 +49,7 @@ impl Bucket {
         std::thread::spawn(move || {
             for mut stream in listener.incoming().flatten() {
                 let Some(request) = read_request(&mut stream) else { continue };
-                let answer = own.lock().unwrap_or_else(PoisonError::into_inner).answer(&request);
+                let answer = own.lock().answer(&request);
                 let _ = stream.write_all(&answer);
             }
         });
@@ -84,8 +85,8 @@ impl Bucket {
         String::from_utf8_lossy(object).into_owned()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Content> {
-        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, Content> {
+        self.content.lock()
     }
 }
 

@@ -7,13 +7,14 @@ use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{TcpListener, TcpStream},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicI64, Ordering},
     },
     time::SystemTime,
 };
 
 use clap::{Args as _, FromArgMatches as _};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 
 const CLUSTER: &str = include_str!("moto.yaml");
@@ -43,7 +44,7 @@ struct Moto {
 impl Moto {
     /// Returns an empty moto with a bucket and a zone; `None` if the variable is not set.
     fn new() -> Option<Self> {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = ALONE.lock();
         let Ok(url) = std::env::var("KOPS_MOTO") else {
             eprintln!("skipped: KOPS_MOTO names no server of moto");
             return None;
@@ -160,14 +161,12 @@ impl Moto {
 
     /// Returns the operations requested since the last call.
     fn operations(&self) -> Vec<String> {
-        std::mem::take(&mut self.operations.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.operations.lock())
     }
 
     /// Asserts that an update finds no change, and sends few requests whatever the size of the cluster.
     fn settled(&self) {
-        let take = |requests: &Mutex<Vec<String>>| {
-            std::mem::take(&mut *requests.lock().unwrap_or_else(PoisonError::into_inner))
-        };
+        let take = |requests: &Mutex<Vec<String>>| std::mem::take(&mut *requests.lock());
         take(&self.store_requests);
         self.operations();
         let output = self.update(&[]).unwrap_or_else(|e| panic!("{e}"));
@@ -220,7 +219,7 @@ fn between(address: &str, operations: Arc<Mutex<Vec<String>>>, left: Arc<AtomicI
             let Some(request) = read_request(&mut stream) else { continue };
             let operation = operation(&String::from_utf8_lossy(&request));
             let reads = READS.iter().any(|verb| operation.starts_with(verb));
-            operations.lock().unwrap_or_else(PoisonError::into_inner).push(operation.clone());
+            operations.lock().push(operation.clone());
             if !reads {
                 let still = left.fetch_sub(1, Ordering::SeqCst);
                 if still <= 0 {

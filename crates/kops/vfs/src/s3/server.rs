@@ -4,7 +4,7 @@ use std::{
     fs::File,
     io::{Seek as _, Write as _},
     path::Path,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -13,6 +13,7 @@ use bytes::Bytes;
 use client::{ClientTls, HttpTransport, Transport as _};
 use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt as _;
+use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 
 use super::{
@@ -201,7 +202,7 @@ impl Server {
     }
 
     fn connection(&self) -> Arc<Connection> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.connection.lock().clone()
     }
 
     /// Sends a request, with retries where they may help. An error status is returned as an answer.
@@ -242,7 +243,7 @@ impl Server {
             None => Ok(false),
             Some(region) => {
                 let found = Arc::new(connection(&self.location, region)?);
-                *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = found;
+                *self.connection.lock() = found;
                 Ok(true)
             }
         }

@@ -4,12 +4,13 @@ use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{TcpListener, TcpStream},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     thread::JoinHandle,
 };
 
+use parking_lot::Mutex;
 use vfs::{Error, Store};
 
 /// A received request.
@@ -65,8 +66,8 @@ impl Fake {
                 }
                 let Ok(mut stream) = stream else { continue };
                 let Some(request) = read_request(&mut stream) else { continue };
-                let before = log.lock().unwrap_or_else(PoisonError::into_inner).len();
-                log.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
+                let before = log.lock().len();
+                log.lock().push(request.clone());
                 send_reply(&mut stream, answer(&request, before));
             }
         });
@@ -74,7 +75,7 @@ impl Fake {
     }
 
     pub(crate) fn requests(&self) -> Vec<ReceivedRequest> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.requests.lock().clone()
     }
 
     pub(crate) fn store(&self) -> Store {

@@ -4,10 +4,7 @@ use std::{
     collections::HashMap,
     io,
     net::{self, Ipv4Addr, SocketAddr},
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
 
@@ -15,6 +12,7 @@ use dhcproto::{
     Decodable, Decoder, Encodable, Encoder,
     v4::{Architecture, DhcpOption, Message, MessageType},
 };
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpSocket, UdpSocket},
@@ -69,7 +67,7 @@ impl Relay {
             let Ok(message) = Message::decode(&mut Decoder::new(&buffer[..length])) else {
                 continue;
             };
-            let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            let waiting = self.waiting.lock();
             if let Some(sender) = waiting.get(&message.xid()) {
                 let _ = sender.try_send((message, now));
             }
@@ -197,7 +195,7 @@ impl Machine {
         let mut bytes = Vec::new();
         message.encode(&mut Encoder::new(&mut bytes)).map_err(io::Error::other)?;
         let (sender, mut answers) = mpsc::channel(4);
-        relay.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(xid, sender);
+        relay.waiting.lock().insert(xid, sender);
         let start = Instant::now();
         for _ in 0..10 {
             relay.socket.send_to(&bytes, (SERVER, 67))?;

@@ -4,10 +4,10 @@ use std::{
     collections::HashMap,
     io,
     net::{IpAddr, Ipv4Addr, SocketAddr},
-    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto};
 use tokio::{net::UdpSocket, sync::oneshot};
 
@@ -41,7 +41,7 @@ impl Prober {
     }
 
     fn waiting(&self) -> MutexGuard<'_, HashMap<Ipv4Addr, Vec<oneshot::Sender<()>>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 
     pub(super) async fn is_in_use(&self, address: Ipv4Addr) -> io::Result<bool> {

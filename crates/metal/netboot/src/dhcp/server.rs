@@ -4,10 +4,11 @@ use std::{
     io,
     net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4},
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use dhcproto::v4::{Message, MessageType};
+use parking_lot::{Mutex, MutexGuard};
 use rt::Clock;
 use tokio::{net::UdpSocket, sync::Semaphore};
 
@@ -102,7 +103,7 @@ impl Server {
     }
 
     fn machine(&self) -> MutexGuard<'_, Machine> {
-        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
+        self.machine.lock()
     }
 
     fn now(&self) -> u64 {

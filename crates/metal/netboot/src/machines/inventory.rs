@@ -4,12 +4,13 @@ use std::{
     io,
     net::{IpAddr, Ipv4Addr},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::UNIX_EPOCH,
 };
 
 use aws_lc_rs::{constant_time, digest};
 use data_encoding::HEXLOWER;
+use parking_lot::{Mutex, MutexGuard};
 use rt::{Clock, SystemClock};
 
 use super::{
@@ -105,7 +106,7 @@ impl Inventory {
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {
-        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+        self.registry.lock()
     }
 
     /// Returns the time in milliseconds since the epoch.

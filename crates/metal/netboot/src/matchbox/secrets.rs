@@ -12,12 +12,13 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
 
 use gotmpl::Functions;
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::{
@@ -228,7 +229,7 @@ impl Secrets {
     }
 
     fn claim(&self, machine: &str, name: &str) -> Result<(), AccessError> {
-        let mut claimed = self.claimed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut claimed = self.claimed.lock();
         if !claimed.iter().any(|other| other == name) {
             self.inventory.claim(machine, name)?;
             claimed.push(name.to_owned());
@@ -269,7 +270,7 @@ impl Secrets {
 
     /// Releases the secrets that were claimed for a failed answer.
     pub(crate) fn release_claims(&self) {
-        let mut claimed = self.claimed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut claimed = self.claimed.lock();
         if let Grant::Machine(id) = &self.grant
             && !claimed.is_empty()
         {

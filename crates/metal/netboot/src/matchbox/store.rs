@@ -7,10 +7,11 @@ use std::{
     collections::{BTreeMap, HashMap},
     fs, io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
@@ -271,7 +272,7 @@ impl Store {
 
     /// Returns all valid groups, and the errors of the others.
     pub fn groups(&self) -> (Arc<[Arc<Group>]>, Vec<String>) {
-        let mut cache = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cache = self.groups.lock();
         let is_fresh =
             cache.read.is_some_and(|(when, took)| when.elapsed() < took.saturating_mul(REST));
         if !is_fresh || cache.files.len() + cache.errors.len() <= FEW {

@@ -3,11 +3,9 @@
 //! A client that gets no answer soon repeats its request, and a busy server then reads both. The second would start a
 //! transfer that no client takes part in.
 
-use std::{
-    collections::HashMap,
-    net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashMap, net::SocketAddr, sync::Arc};
+
+use parking_lot::Mutex;
 
 use super::packet::ReadRequest;
 
@@ -25,7 +23,7 @@ impl PendingRequests {
         client: SocketAddr,
         request: &ReadRequest,
     ) -> Option<PendingRequest> {
-        let mut requests = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut requests = self.0.lock();
         if requests.get(&client) == Some(request) {
             return None;
         }
@@ -36,7 +34,7 @@ impl PendingRequests {
 
 impl Drop for PendingRequest {
     fn drop(&mut self) {
-        self.0.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.1);
+        self.0.0.lock().remove(&self.1);
     }
 }
 
@@ -58,6 +56,6 @@ mod tests {
         assert!(pending.begin(other, &request("a")).is_some());
         drop(first);
         assert!(pending.begin(one, &request("a")).is_some());
-        assert!(pending.0.lock().unwrap().is_empty());
+        assert!(pending.0.lock().is_empty());
     }
 }

@@ -1,16 +1,13 @@
 //! The plugin `cache`: keeps answers until their TTL ends, refreshes popular ones, and serves old ones on request.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use hickory_proto::{
     op::{Message, ResponseCode},
     rr::{DNSClass, Name, RecordType},
 };
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::response::{Class, class, lifetime};
@@ -179,7 +176,7 @@ impl Cache {
     }
 
     fn set(&mut self, option: &Directive) -> Result<(), CorefileError> {
-        let stores = self.stores.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let stores = self.stores.get_mut();
         match (option.name(), option.arguments()) {
             ("success", words @ ([_] | [_, _] | [_, _, _])) => {
                 store_options(option, words, &mut stores.success)?
@@ -215,7 +212,7 @@ impl Cache {
     }
 
     fn stores(&self) -> MutexGuard<'_, Stores> {
-        self.stores.lock().unwrap_or_else(PoisonError::into_inner)
+        self.stores.lock()
     }
 
     /// Looks for an answer that is fresh, or old enough to be refreshed or replaced.

@@ -2,7 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, PoisonError, RwLock},
+    sync::Arc,
     time::Duration,
 };
 
@@ -11,6 +11,7 @@ use hickory_proto::{
     op::{Message, ResponseCode},
     rr::{Name, Record},
 };
+use parking_lot::RwLock;
 
 use super::files::watch;
 use crate::{
@@ -105,11 +106,11 @@ impl File {
 
 impl Zone {
     fn data(&self) -> Option<Arc<ZoneData>> {
-        self.data.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.data.read().clone()
     }
 
     fn set(&self, data: ZoneData) {
-        *self.data.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(data));
+        *self.data.write() = Some(Arc::new(data));
     }
 }
 

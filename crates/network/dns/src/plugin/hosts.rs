@@ -1,18 +1,13 @@
 //! The plugin `hosts`: answers from a file like `/etc/hosts`, and from lines of the Corefile.
 
-use std::{
-    collections::HashMap,
-    net::IpAddr,
-    path::PathBuf,
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
-};
+use std::{collections::HashMap, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use hickory_proto::{
     op::ResponseCode,
     rr::{Name, RData, Record, RecordType, rdata::PTR},
 };
+use parking_lot::RwLock;
 
 use super::files::{Version, watch};
 use crate::{
@@ -129,11 +124,11 @@ impl Hosts {
             }
             table.addresses.entry(name).or_default().push(ip);
         }
-        *self.table.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
+        *self.table.write() = Arc::new(table);
     }
 
     fn table(&self) -> Arc<Table> {
-        self.table.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.table.read().clone()
     }
 }
 

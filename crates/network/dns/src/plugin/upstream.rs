@@ -4,7 +4,7 @@ use std::{
     fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Duration,
@@ -12,6 +12,7 @@ use std::{
 
 use client::Stream;
 use hickory_proto::op::Message;
+use parking_lot::Mutex;
 use rustls::ClientConfig;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -156,7 +157,7 @@ impl Upstream {
             0 => MAX_IDLE,
             most => most.min(MAX_IDLE),
         };
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.idle.lock();
         if idle.len() < most {
             idle.push(Idle { stream, since: Instant::now() });
         }
@@ -164,7 +165,7 @@ impl Upstream {
     }
 
     fn take_idle(&self) -> Option<Box<dyn Stream>> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.idle.lock();
         idle.retain(|idle| idle.since.elapsed() < self.connecting.expire);
         idle.pop().map(|idle| idle.stream)
     }

@@ -1,8 +1,9 @@
-use std::{collections::BTreeMap, path::Path, sync::RwLock};
+use std::{collections::BTreeMap, path::Path};
 
 use futures_util::FutureExt;
 use hickory_proto::rr::RData;
 use net_core::api::EndpointSlice;
+use parking_lot::RwLock;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -464,7 +465,7 @@ fn transfers_zones_only_to_listed_clients() {
         soa.serial
     };
     let before = serial(&resolver);
-    resolver.context().index.write().unwrap().set_namespace("new", Some(Default::default()));
+    resolver.context().index.write().set_namespace("new", Some(Default::default()));
     assert_ne!(serial(&resolver), before);
     let stranger = Via { client: "192.0.2.5:1".parse().unwrap(), ..TCP };
     for (name, via) in [

@@ -1,15 +1,13 @@
 //! An in-memory API server with lists and watches.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 use client::{Body, Client, Error, Transport};
 use futures_util::{FutureExt, StreamExt, future::BoxFuture};
 use http::{Request, Response};
 use http_body_util::{BodyExt, StreamBody};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -30,7 +28,7 @@ impl FakeApi {
     }
 
     pub(crate) fn put(&self, resource: &str, mut object: Value) {
-        let mut state = self.0.lock().unwrap();
+        let mut state = self.0.lock();
         state.version += 1;
         object["metadata"]["resourceVersion"] = json!(state.version.to_string());
         let objects = state.objects.entry(resource.into()).or_default();
@@ -39,7 +37,7 @@ impl FakeApi {
     }
 
     pub(crate) fn delete(&self, resource: &str, key: &str) {
-        let mut state = self.0.lock().unwrap();
+        let mut state = self.0.lock();
         state.version += 1;
         let version = state.version.to_string();
         if let Some(mut object) =
@@ -67,7 +65,7 @@ impl State {
 impl Transport for FakeApi {
     fn send(&self, request: Request<Body>) -> BoxFuture<'_, Result<Response<Body>, Error>> {
         let resource = request.uri().path().rsplit('/').next().unwrap().to_owned();
-        let mut state = self.0.lock().unwrap();
+        let mut state = self.0.lock();
         let body = if request.uri().query().is_some_and(|query| query.contains("watch=true")) {
             let (sender, receiver) = mpsc::unbounded_channel();
             state.watchers.push((resource, sender));

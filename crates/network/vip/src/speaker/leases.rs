@@ -1,13 +1,10 @@
 //! The Leases of nodes and addresses.
 
-use std::{
-    net::IpAddr,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{net::IpAddr, time::Duration};
 
 use api_meta::{Timestamp, Tree as _};
 use client::{Client, DeleteOptions, Error, NotFoundExt as _, Preconditions, Resource};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::{
@@ -50,7 +47,7 @@ impl Leases {
     }
 
     async fn try_renew(&self) -> Result<(), Error> {
-        let known = self.own.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let known = self.own.lock().take();
         let name = Subject::Node(self.node.clone()).name();
         let known = match known {
             Some(known) => Some(known),
@@ -58,7 +55,7 @@ impl Leases {
         };
         let version = known.map(|lease: Value| lease["metadata"]["resourceVersion"].clone());
         let written = self.write(&name, version, &self.node).await?;
-        *self.own.lock().unwrap_or_else(PoisonError::into_inner) = Some(written);
+        *self.own.lock() = Some(written);
         Ok(())
     }
 

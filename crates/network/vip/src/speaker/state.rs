@@ -1,10 +1,6 @@
 //! This node's view of Services, endpoints, its Node and the Leases.
 
-use std::{
-    collections::BTreeMap,
-    net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use api_meta::ObjectMeta;
 use client::{Change, Client, Informer, ListOptions, Resource};
@@ -13,6 +9,7 @@ use net_core::{
     api::{EndpointSlice, Node, Service, ServiceType, TrafficPolicy},
     endpoints::{Slices, local_ready},
 };
+use parking_lot::{Mutex, MutexGuard};
 use serde::Deserialize;
 use tokio::time::Instant;
 
@@ -69,7 +66,7 @@ pub(super) struct State {
 }
 
 fn lock(observed: &Mutex<Observed>) -> MutexGuard<'_, Observed> {
-    observed.lock().unwrap_or_else(PoisonError::into_inner)
+    observed.lock()
 }
 
 impl State {

@@ -2,9 +2,10 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{
@@ -51,7 +52,7 @@ impl Key {
 impl Cache {
     /// Returns a response that is valid for the image and the service account.
     pub(super) fn get(&self, image: &str, account: &str, now: Instant) -> Option<Credentials> {
-        let cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let cache = self.0.lock();
         [KeyType::Image, KeyType::Registry, KeyType::Global].into_iter().find_map(|key_type| {
             let found = cache.get(&Key::new(key_type, image, account))?;
             (now < found.expires).then(|| found.credentials.clone())
@@ -67,7 +68,7 @@ impl Cache {
         response: CachedResponse,
         now: Instant,
     ) {
-        let mut cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cache = self.0.lock();
         if cache.len() >= SIZE {
             cache.retain(|_, response| now < response.expires);
         }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::{Pod, ServiceAccount, ServiceAccountTokenProject
 use kubelet_config::CredentialProviderPaths;
 use kubelet_objects::{Objects, ObjectsError};
 use kubelet_volumes::Tokens;
+use parking_lot::Mutex;
 use pod_core::Timestamp;
 use tokio::{sync::Semaphore, time::Instant};
 
@@ -140,7 +141,7 @@ impl Providers {
 
     fn tokens_of(&self, pod: &Pod) -> Arc<Tokens> {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
-        let mut all = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.tokens.lock();
         if all.len() >= TOKENS {
             all.clear();
         }

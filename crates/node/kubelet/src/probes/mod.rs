@@ -4,14 +4,11 @@ mod actions;
 mod grpc;
 mod target;
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use parking_lot::{Mutex, MutexGuard};
 use pod_core::{
     Observed, Run, Verdicts, members,
     probe::{ProbeKind, Timing, Track},
@@ -36,7 +33,7 @@ pub(crate) struct Prober {
 }
 
 fn lock(verdicts: &Mutex<Verdicts>) -> MutexGuard<'_, Verdicts> {
-    verdicts.lock().unwrap_or_else(PoisonError::into_inner)
+    verdicts.lock()
 }
 
 impl Prober {

@@ -8,9 +8,9 @@ use std::{
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::Mutex,
 };
 
+use parking_lot::Mutex;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde_json::json;
 use tempfile::TempDir;
@@ -179,7 +179,7 @@ impl Node for FakeNode {
 
     fn end(&self, pod: &Pod, ending: Ending, grace: Duration) -> Option<watch::Receiver<bool>> {
         let name = pod.metadata.name.clone().unwrap();
-        self.ended.lock().unwrap().push((name, ending, grace));
+        self.ended.lock().push((name, ending, grace));
         Some(self.torn_down.subscribe())
     }
 
@@ -219,7 +219,7 @@ async fn holds_shutdown_until_pods_have_ended() {
         state.wait_for(|state| *state == Some(true)).await.unwrap();
         let patience = || (Duration::from_secs(10), Duration::from_millis(10));
         let (long, pause) = patience();
-        assert!(rt::wait_until(long, pause, || !node.ended.lock().unwrap().is_empty()).await);
+        assert!(rt::wait_until(long, pause, || !node.ended.lock().is_empty()).await);
         assert!(logind.is_locked(), "the machine may shut down while a Pod ends");
         node.torn_down.send_replace(true);
         assert!(rt::wait_until(long, pause, || !logind.is_locked()).await);
@@ -233,7 +233,7 @@ async fn holds_shutdown_until_pods_have_ended() {
         ended = follow(&node, &periods, &paths) => panic!("{ended:?}"),
         () = test => {}
     }
-    let ended = node.ended.lock().unwrap().remove(0);
+    let ended = node.ended.lock().remove(0);
     assert_eq!((ended.0.as_str(), ended.2), ("app", Duration::from_secs(30)));
     assert_eq!(ended.1.reason.as_deref(), Some("Terminated"));
 }
@@ -272,7 +272,7 @@ async fn ignores_signals_of_others_and_follows_restarted_logind() {
         ended = follow(&node, &periods, &paths) => panic!("{ended:?}"),
         () = test => {}
     }
-    assert!(node.ended.lock().unwrap().is_empty(), "a stranger ended the node's Pods");
+    assert!(node.ended.lock().is_empty(), "a stranger ended the node's Pods");
 }
 
 #[tokio::test]
@@ -325,7 +325,7 @@ async fn ends_groups_by_rising_priority_each_within_its_period() {
     end_pods(&node, &periods(&[(0, 10), (1000, 20), (10_000, 40), (2_000_000_000, 5)])).await;
     // No Pod ended in time, and no Pod has a priority of 10,000.
     assert_eq!(begin.elapsed(), Duration::from_secs(35));
-    let ended = node.ended.lock().unwrap();
+    let ended = node.ended.lock();
     let names: Vec<(&str, u64)> =
         ended.iter().map(|(name, _, grace)| (name.as_str(), grace.as_secs())).collect();
     assert_eq!(names, [("low", 10), ("app", 10), ("high", 20), ("critical", 5)]);

@@ -1,9 +1,10 @@
 //! Stops containers.
 
-use std::{collections::BTreeSet, sync::Mutex, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
 use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
+use parking_lot::Mutex;
 use pod_core::{Member, Observed, members, stop_stages};
 use tokio::time::Instant;
 
@@ -90,10 +91,7 @@ pub(crate) async fn stop_all(
             async move {
                 match member {
                     Some(member) => {
-                        let first = hooked
-                            .lock()
-                            .unwrap_or_else(std::sync::PoisonError::into_inner)
-                            .insert(container.id.clone());
+                        let first = hooked.lock().insert(container.id.clone());
                         kill(ctx, pod, member, &container.id, "", left, first).await;
                     }
                     None => drop(ctx.cri.stop_container(&container.id, left).await),

@@ -3,11 +3,11 @@
 use std::{
     collections::HashMap,
     hash::{BuildHasher, RandomState},
-    sync::{Mutex, PoisonError},
 };
 
 use api_config::{Strictness, versioned};
 use api_meta::{FieldError, Path, Status, StatusReason, Timestamp, TokenBucket, Tree as _};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -113,7 +113,7 @@ impl RateLimiter {
             size => usize::try_from(size).unwrap_or(1),
         };
         let burst = f64::from(self.limit.burst);
-        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buckets = self.buckets.lock();
         let known = buckets[0].get(&key).copied().or_else(|| buckets[1].remove(&key));
         let (mut bucket, at) = known.unwrap_or_else(|| (TokenBucket::new(burst), now));
         // A clock that was set back refills nothing.
@@ -242,7 +242,7 @@ mod tests {
         for key in 0..10_000 {
             assert!(plugin.limits[0].take(key, Timestamp::from_unix(1, 0)));
         }
-        let kept = plugin.limits[0].buckets.lock().unwrap().iter().map(HashMap::len).sum::<usize>();
+        let kept = plugin.limits[0].buckets.lock().iter().map(HashMap::len).sum::<usize>();
         assert!(kept <= 20, "{kept}");
     }
 

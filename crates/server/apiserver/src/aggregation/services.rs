@@ -1,11 +1,9 @@
 //! The current APIServices and the discovery data of their servers.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use api_meta::{Changed, GroupResource, Observer, Tree as _};
+use parking_lot::RwLock;
 use serde_json::Value;
 use telemetry::metrics::{GaugeVec, IntCounterVec, Metrics};
 
@@ -55,14 +53,14 @@ impl Aggregation {
     }
 
     pub(crate) fn snapshot(&self) -> Arc<ApiServices> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.known.read().clone()
     }
 
     /// Returns the server that serves a path, if it is another one.
     pub(crate) fn route(&self, path: &str) -> Option<Remote> {
         let (group, rest) = path.strip_prefix("/apis/")?.split_once('/')?;
         let version = rest.split('/').next()?;
-        self.known.read().unwrap_or_else(PoisonError::into_inner).remote(group, version).cloned()
+        self.known.read().remote(group, version).cloned()
     }
 
     /// Stores what was fetched from a server, unless the APIService names another server by now.
@@ -106,7 +104,7 @@ impl Aggregation {
     }
 
     fn change(&self, change: impl FnOnce(&mut ApiServices)) {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.write();
         change(Arc::make_mut(&mut known));
     }
 

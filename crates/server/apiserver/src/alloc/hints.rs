@@ -3,10 +3,11 @@
 use std::{
     collections::{BTreeMap, HashSet},
     net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use api_meta::{Cidr, Tree as _};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 
 use super::service::{family, strings};
@@ -35,7 +36,7 @@ impl Hints {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, AddressHints> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Returns the observer that updates the hints on changes of IPAddresses and ServiceCIDRs.

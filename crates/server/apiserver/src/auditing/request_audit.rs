@@ -1,6 +1,6 @@
 //! The audit record of one request, from its arrival to the end of its response.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use api_meta::{Decision, Status, Timestamp, Tree as _, UserInfo};
 use audit::{Config, Event, Level, ResponseStatus, Stage};
@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode, header};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use serve::{Body, BodyWithGuard};
 
@@ -28,7 +29,7 @@ impl RequestAudit {
     }
 
     fn event(&self) -> MutexGuard<'_, Event> {
-        self.event.lock().unwrap_or_else(PoisonError::into_inner)
+        self.event.lock()
     }
 
     /// Submits the event of a stage, unless the policy omits it.

@@ -3,12 +3,13 @@
 use std::{
     io::{self, Write as _},
     path::Path,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use api_meta::Timestamp;
 use audit::{Event, Level, Log, Stage};
 use client::Proxy;
+use parking_lot::Mutex;
 use telemetry::metrics::{IntCounter, IntCounterVec, Metrics};
 use tokio::sync::mpsc;
 
@@ -114,7 +115,7 @@ struct File {
 impl File {
     fn write(&self, line: &str, now: Timestamp) -> bool {
         let written = match &self.log {
-            Some(log) => log.lock().unwrap_or_else(PoisonError::into_inner).write(line, now),
+            Some(log) => log.lock().write(line, now),
             None => io::stdout().lock().write_all(line.as_bytes()),
         };
         let Err(error) = written else { return true };

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     io::{Read as _, Write as _},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -13,6 +13,7 @@ use bytes::Bytes;
 use data_encoding::HEXUPPER;
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use serve::Body;
 use sha2::{Digest, Sha256};
@@ -149,7 +150,7 @@ impl Documents {
         let from = (kinds.generation, known.generation);
         let key = (name.to_owned(), form);
         {
-            let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut cache = self.cache.lock();
             if cache.from != from {
                 *cache = DocumentCache { from, documents: HashMap::new() };
             }
@@ -167,7 +168,7 @@ impl Documents {
             (Form::Protobuf, "v2") => api_codec::openapi::v2(&tree),
             (Form::Protobuf, _) => api_codec::openapi::v3(&tree),
         });
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cache = self.cache.lock();
         if cache.from == from {
             cache.documents.insert(key, document.clone());
         }

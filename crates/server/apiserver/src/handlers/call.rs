@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use api_meta::{Status, UserInfo, Warnings};
 use http::{HeaderMap, Method, Response, request::Parts};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use serve::Body;
 
@@ -82,7 +83,7 @@ impl Call {
     }
 
     pub(crate) fn warn(&self, warning: impl Into<String>) {
-        self.warnings.lock().unwrap_or_else(PoisonError::into_inner).push(warning);
+        self.warnings.lock().push(warning);
     }
 
     pub(crate) fn annotate(&self, name: &str, value: &str) {
@@ -99,11 +100,11 @@ impl Call {
     }
 
     pub(crate) fn has_warnings(&self) -> bool {
-        !self.warnings.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        !self.warnings.lock().is_empty()
     }
 
     pub(crate) fn take_seat(&self) -> Option<flow::Permit> {
-        self.seat.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.seat.lock().take()
     }
 
     /// Takes the body. Handlers that read it put it back as [`RequestBody::Whole`].
@@ -112,18 +113,18 @@ impl Call {
     }
 
     pub(crate) fn received(&self) -> MutexGuard<'_, RequestBody> {
-        self.body.lock().unwrap_or_else(PoisonError::into_inner)
+        self.body.lock()
     }
 
     /// Takes the request's head and extensions. They are empty on the second call.
     pub(crate) fn take_parts(&self) -> Parts {
-        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let parts = self.parts.lock().take();
         parts.unwrap_or_else(|| http::Request::new(()).into_parts().0)
     }
 
     /// Resets the state of an attempt before the request is restarted.
     pub(crate) fn begin_again(&self) {
-        *self.warnings.lock().unwrap_or_else(PoisonError::into_inner) = Warnings::new();
+        *self.warnings.lock() = Warnings::new();
         self.dry_run_in_body.store(false, Ordering::Relaxed);
     }
 

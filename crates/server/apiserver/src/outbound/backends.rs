@@ -2,18 +2,13 @@
 //!
 //! The API's objects resolve a Service to an address. No data of a backend is interpreted as an address.
 
-use std::{
-    collections::HashMap,
-    net::SocketAddr,
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use api_meta::{GroupResource, Objects, Tree as _};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use client::{ClientTls, HttpTransport, TlsError, TlsMaterial};
+use parking_lot::Mutex;
 
 use super::{error::BackendError, target, users::WebhookUser};
 use crate::config::{Egress, Network, egress::SYSTEM_AUTHORITIES};
@@ -104,7 +99,7 @@ impl Backends {
         &self,
         destination: &Destination,
     ) -> Result<Arc<HttpTransport>, BackendError> {
-        let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cached = self.cached.lock();
         if let Some(way) = cached.get_mut(destination) {
             way.used = Instant::now();
             return Ok(way.transport.clone());

@@ -1,12 +1,9 @@
 //! Connections to kubelets, and to proxied Pods and Services.
 
-use std::{
-    collections::HashMap,
-    net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashMap, net::SocketAddr, sync::Arc};
 
 use client::{ClientTls, HttpTransport, Proxy, TlsFiles};
+use parking_lot::Mutex;
 
 use super::target::{Peer, Target};
 use crate::config::{Config, Network};
@@ -42,7 +39,7 @@ impl Kubelets {
             let transport = HttpTransport::http1_at(target.address, target.encrypted, anyone);
             return Arc::new(transport.by_proxy(self.proxy.clone()));
         };
-        let mut transports = self.transports.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut transports = self.transports.lock();
         let key = (target.address, name.clone());
         if let Some(transport) = transports.get(&key) {
             return transport.clone();

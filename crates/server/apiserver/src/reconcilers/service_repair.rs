@@ -5,12 +5,13 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     net::IpAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use api_meta::{GroupResource, Objects, Timestamp, Tree as _};
 use client::{Error, WorkQueue};
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::{
@@ -56,7 +57,7 @@ pub(crate) fn observer() -> (Observer, WorkQueue<Key>) {
     let seen = Mutex::<References>::default();
     let observe = move |observed: &ObservedChange<'_>| {
         let (definition, object) = (observed.definition, &observed.event.object);
-        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = seen.lock();
         if definition.is("", "services") {
             let (namespace, name) = (object.namespace().to_owned(), object.name().to_owned());
             let dropped = seen.service(ServiceName { namespace, name }, observed.object, &changes);

@@ -1,14 +1,11 @@
 //! Converts custom objects with the webhook of their definition, by ConversionReviews. Results are cached, so that a
 //! webhook converts an object once for all readers.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use api_meta::{Budget, ErrorList, Path, Status, StatusReason, Tree as _, validation};
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Map, Value, json};
 
 use super::object::Object;
@@ -70,7 +67,7 @@ impl Converter {
     }
 
     fn cache(&self) -> MutexGuard<'_, ConvertedObjects> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cache.lock()
     }
 
     /// Returns the cached conversion of an object.

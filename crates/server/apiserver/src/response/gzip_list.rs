@@ -5,7 +5,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -14,6 +14,7 @@ use flate2::{Compress, Compression, Crc, FlushCompress};
 use http::{Response, StatusCode};
 use http_body::Frame;
 use http_body_util::BodyExt as _;
+use parking_lot::{Mutex, MutexGuard};
 use serve::Body;
 
 use super::{
@@ -135,7 +136,7 @@ pub(crate) struct Blocks(Mutex<BlockCache>);
 
 impl Blocks {
     fn lock(&self) -> MutexGuard<'_, BlockCache> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Drops the blocks that have not been used since the last call.

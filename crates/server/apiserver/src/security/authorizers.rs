@@ -1,9 +1,6 @@
 //! The chain of authorizers, configured by flags or a file. The file is reloaded when it changes.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use api_config::{AuthorizationConfiguration, authorization::AuthorizerConfiguration};
 use api_meta::{Attributes, Authorizer, Decision};
@@ -17,6 +14,7 @@ use auth::{
     rbac::Rbac,
 };
 use client::Proxy;
+use parking_lot::RwLock;
 
 use super::{
     authorization_error::AuthorizationError,
@@ -181,11 +179,11 @@ impl Authorizers {
     }
 
     fn take(&self, links: Vec<Link>) {
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(links);
+        *self.current.write() = Arc::new(links);
     }
 
     fn links(&self) -> Arc<Vec<Link>> {
-        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.current.read().clone()
     }
 
     /// Records the opinion of a link. Returns it if it is a decision, and counts it.

@@ -1,16 +1,13 @@
 //! An external signer of service account tokens: follows its keys, and signs tokens with it.
 
-use std::{
-    path::Path,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{path::Path, time::Duration};
 
 use api_meta::GoDuration;
 use auth::authn::{
     keys::{KeyError, KeyRing, VerifyingKey},
     service_account::Issue,
 };
+use parking_lot::Mutex;
 use token_signer::{FetchedKeys, Signer, SignerError};
 use tokio::time::Instant;
 
@@ -137,13 +134,12 @@ impl ExternalSigner {
         *last = Instant::now();
         let (keys, interval) = parse(self.signer.fetch_keys().await?)?;
         self.keys.replace(keys);
-        *self.refresh.lock().unwrap_or_else(PoisonError::into_inner) =
-            Refresh { at: *last, interval };
+        *self.refresh.lock() = Refresh { at: *last, interval };
         Ok(())
     }
 
     fn refresh(&self) -> Refresh {
-        *self.refresh.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.refresh.lock()
     }
 
     /// Returns the time for which clients may cache the keys.

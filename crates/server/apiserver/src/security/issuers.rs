@@ -1,16 +1,14 @@
 //! Token issuers. Discovery runs in the background. The keys are fetched when a token arrives that no cached key has
 //! signed.
 
-use std::{
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use api_meta::{Timestamp, UserInfo};
 use auth::authn::{
     TokenError,
     oidc::{IdToken, IdTokenError, JwtAuthenticator, KeySet, untrusted_issuer},
 };
+use parking_lot::RwLock;
 use serde::Deserialize;
 use tokio::{
     sync::{Mutex, Semaphore},
@@ -176,11 +174,11 @@ impl Issuers {
 
 impl Issuer {
     fn source(&self) -> KeySource {
-        self.source.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.source.read().clone()
     }
 
     fn set_source(&self, source: KeySource) {
-        *self.source.write().unwrap_or_else(PoisonError::into_inner) = source;
+        *self.source.write() = source;
     }
 
     fn problem(&self) -> Option<String> {

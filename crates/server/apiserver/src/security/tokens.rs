@@ -1,10 +1,7 @@
 //! Authenticates tokens with external sources: JWT issuers, whose configuration file is reloaded when it changes, and a
 //! webhook.
 
-use std::{
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use api_config::{AuthenticationConfiguration, authentication::AnonymousAuth};
 use api_meta::{FieldError, Path};
@@ -12,6 +9,7 @@ use auth::authn::{
     Anonymous, Authenticated, TokenError,
     oidc::{self, ALGORITHMS, EgressTypes, JwtAuthenticator},
 };
+use parking_lot::RwLock;
 
 use super::{
     authentication_error::{AuthenticationError, FileError},
@@ -93,7 +91,7 @@ impl ExternalTokens {
     }
 
     fn issuers(&self) -> Arc<Issuers> {
-        self.issuers.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.issuers.read().clone()
     }
 
     /// Authenticates a token with the issuers and then the webhook.
@@ -139,7 +137,7 @@ impl ExternalTokens {
         if !proven {
             return Err(ReloadError::Retry(new.problem().unwrap_or_default()));
         }
-        *self.issuers.write().unwrap_or_else(PoisonError::into_inner) = new;
+        *self.issuers.write() = new;
         Ok(())
     }
 

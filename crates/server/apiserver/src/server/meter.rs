@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll},
@@ -15,6 +15,7 @@ use api_meta::{
     Status,
     steps::{self, BudgetUsedUp},
 };
+use parking_lot::{Mutex, MutexGuard};
 use pin_project_lite::pin_project;
 use tokio::time::Instant;
 
@@ -32,7 +33,7 @@ pub(super) struct RunningCalls(Mutex<BTreeMap<usize, (Instant, Arc<Call>)>>);
 
 impl RunningCalls {
     fn calls(&self) -> MutexGuard<'_, BTreeMap<usize, (Instant, Arc<Call>)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Logs the calls that compute for long, to explain why the server does not answer.
@@ -102,7 +103,7 @@ impl Meter {
     }
 
     fn usage(&self) -> MutexGuard<'_, Usage> {
-        self.usage.lock().unwrap_or_else(PoisonError::into_inner)
+        self.usage.lock()
     }
 
     pub(super) fn is_late(&self) -> bool {

@@ -1,7 +1,7 @@
 //! The request pipeline: [`Server::answer`] handles every request of every client.
 
 use std::{
-    sync::{Arc, Mutex, OnceLock, PoisonError, atomic::AtomicBool},
+    sync::{Arc, OnceLock, atomic::AtomicBool},
     time::Duration,
 };
 use tokio::time::Instant;
@@ -12,6 +12,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body::Body as _;
+use parking_lot::Mutex;
 use serve::{Body, Connection};
 
 use super::{
@@ -544,8 +545,7 @@ fn within_limits(warnings: Vec<String>) -> Vec<String> {
 }
 
 fn add_warnings(call: &Call, response: &mut Response<Body>) {
-    let warnings =
-        std::mem::take(&mut *call.warnings.lock().unwrap_or_else(PoisonError::into_inner));
+    let warnings = std::mem::take(&mut *call.warnings.lock());
     for warning in within_limits(warnings.into_vec()) {
         let text: String = warning.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         let text = text.replace('\\', "\\\\").replace('"', "\\\"");

@@ -9,13 +9,14 @@ use api_meta::Tree as _;
 use std::{
     collections::{BTreeMap, HashMap},
     ops::Bound,
-    sync::{Arc, PoisonError, RwLock},
+    sync::Arc,
 };
 
 use api_codec::{cbor, protobuf};
 use api_schema::{Fill, Schema};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use parking_lot::RwLock;
 use serde_json::Value;
 use store::{
     Change, KeyRange, KeyValue, ObjectEncoder, Op, Outcome, RangeResult, Result, Revision, Store,
@@ -177,7 +178,7 @@ impl Form {
     fn custom(&self, key: &str) -> Option<(String, String)> {
         let mut parts = key.splitn(5, '/');
         let (group, plural) = (parts.nth(2)?, parts.next()?);
-        let custom = self.custom.read().unwrap_or_else(PoisonError::into_inner);
+        let custom = self.custom.read();
         custom.get(&format!("/registry/{group}/{plural}/")).cloned()
     }
 
@@ -192,7 +193,7 @@ impl Form {
         let prefix = format!("/registry/{}/{}/", spec.text("group"), spec.text("names.plural"));
         let api_version = format!("{}/{}", spec.text("group"), storage.text("name"));
         let named = (spec.text("names.kind").to_owned(), api_version);
-        self.custom.write().unwrap_or_else(PoisonError::into_inner).insert(prefix, named);
+        self.custom.write().insert(prefix, named);
     }
 
     /// Decodes a value. If that fails, the value is passed unchanged: the cache reports it, and the object can be

@@ -7,11 +7,12 @@ use std::{
     collections::{BTreeMap, VecDeque},
     ops::Bound,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use store::{Change, ChangeKind, Revision};
 
@@ -102,7 +103,7 @@ impl Cache {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     pub(crate) fn get(&self, key: &str) -> Option<Arc<Object>> {

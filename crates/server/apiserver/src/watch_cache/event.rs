@@ -1,8 +1,9 @@
 //! Events from the cache to its watchers.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 use crate::registry::Object;
 
@@ -65,7 +66,7 @@ impl Delivery {
     }
 
     pub(crate) fn frame(&self, key: FrameKey, make: impl FnOnce() -> Bytes) -> Bytes {
-        let mut frames = self.frames.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut frames = self.frames.lock();
         if let Some((_, bytes)) = frames.iter().find(|(k, _)| *k == key) {
             return bytes.clone();
         }

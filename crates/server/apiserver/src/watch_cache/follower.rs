@@ -4,12 +4,13 @@ use std::{
     collections::BTreeMap,
     ops::Bound,
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
+use parking_lot::RwLock;
 use serde_json::Value;
 use store::{Change, KeyRange, Outcome, Revision, Store, WatchMessage, Write};
 use tokio::sync::{mpsc, oneshot};
@@ -143,11 +144,11 @@ impl WatchCache {
     }
 
     pub(crate) fn kinds(&self) -> Arc<Kinds> {
-        self.kinds.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.kinds.read().clone()
     }
 
     fn change_kinds(&self, change: impl FnOnce(&mut Kinds)) {
-        let mut kinds = self.kinds.write().unwrap_or_else(PoisonError::into_inner);
+        let mut kinds = self.kinds.write();
         change(Arc::make_mut(&mut kinds));
     }
 

@@ -3,11 +3,9 @@
 //! Queued events are shared with the history and with other queues, so that a reader that keeps up costs only pointers.
 //! The events of a slow reader are freed when it is closed, even if it never reads again.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::VecDeque, sync::Arc};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use super::event::Delivery;
@@ -32,7 +30,7 @@ struct Shared {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, QueuedEvents> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 }
 

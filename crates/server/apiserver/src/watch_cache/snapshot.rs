@@ -1,8 +1,9 @@
 //! The caches as object source for authenticators, authorizers and admission, and as feed of indexes.
 
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use api_meta::{Changed, GroupResource, Objects, Observer, Tree as _};
+use parking_lot::RwLock;
 use serde_json::Value;
 
 use super::follower::{ObservedChange, WatchCache};
@@ -38,8 +39,7 @@ impl Snapshot {
     }
 
     fn tree(&self, object: &Object) -> Option<Arc<Value>> {
-        if let Some((revision, tree)) =
-            self.parsed.read().unwrap_or_else(PoisonError::into_inner).get(&object.key)
+        if let Some((revision, tree)) = self.parsed.read().get(&object.key)
             && *revision == object.revision
         {
             return Some(tree.clone());
@@ -48,7 +48,7 @@ impl Snapshot {
         // A charge to a quota is written with the revision that it was computed from as precondition.
         tree.put(&["metadata", "resourceVersion"], object.revision.to_string());
         let tree = Arc::new(tree);
-        let mut parsed = self.parsed.write().unwrap_or_else(PoisonError::into_inner);
+        let mut parsed = self.parsed.write();
         if parsed.len() >= PARSED_LIMIT {
             parsed.clear();
         }

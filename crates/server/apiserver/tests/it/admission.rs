@@ -1,9 +1,10 @@
 //! Admission receives the right attributes for each request, before the request has effects.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use admission::{Outcome, Plugin, Request};
 use api_meta::Status;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::harness::{Answer, Api, TestServer, config_map, deployment, pod, start_with};
@@ -52,11 +53,11 @@ impl Recorder {
             type_of(request.old.unwrap_or(&Value::Null)),
         );
         let (options, dry_run) = (request.options.clone(), request.dry_run);
-        self.0.lock().unwrap().push(Seen { phase, line, options, dry_run });
+        self.0.lock().push(Seen { phase, line, options, dry_run });
     }
 
     fn take(&self) -> Vec<Seen> {
-        std::mem::take(&mut self.0.lock().unwrap())
+        std::mem::take(&mut self.0.lock())
     }
 }
 
@@ -373,7 +374,7 @@ async fn admits_each_connection_with_its_options() {
             _: &mut Outcome,
         ) -> Result<(), Status> {
             if request.user.name == "admin" {
-                self.0.lock().unwrap().push(object.clone());
+                self.0.lock().push(object.clone());
             }
             Ok(())
         }
@@ -456,7 +457,7 @@ async fn admits_each_connection_with_its_options() {
     ];
     for (method, url, line, object) in rows {
         recorder.take();
-        objects.lock().unwrap().clear();
+        objects.lock().clear();
         // There is no backend, so the response is ignored.
         let media = if method == "GET" { "" } else { JSON };
         send(&api, method, &url, media, &Value::Null).await;
@@ -466,7 +467,7 @@ async fn admits_each_connection_with_its_options() {
         for seen in seen {
             assert_eq!((seen.line.as_str(), &seen.options), (line.as_str(), &Value::Null), "{url}");
         }
-        assert_eq!(*objects.lock().unwrap(), [object], "{method} {url}");
+        assert_eq!(*objects.lock(), [object], "{method} {url}");
     }
     recorder.take();
     api.post(&format!("{p}/exec?dryRun=All"), &Value::Null).await.refused(400, "BadRequest");

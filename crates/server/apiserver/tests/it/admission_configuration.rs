@@ -3,7 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -12,6 +12,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures_util::future::BoxFuture;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
+use parking_lot::Mutex;
 use pki::{AltName, Authority, KeyAlgorithm};
 use serde_json::{Value, json};
 use serve::{Body, Handler};
@@ -55,7 +56,7 @@ impl Hook {
     }
 
     fn set(&self, mode: &'static str) {
-        *self.mode.lock().unwrap() = mode;
+        *self.mode.lock() = mode;
     }
 }
 
@@ -67,9 +68,9 @@ impl Handler for Hook {
             let token = token.map_or("", |value| value.to_str().unwrap()).to_owned();
             let body = request.into_body().collect().await.unwrap().to_bytes();
             let mut review: Value = serde_json::from_slice(&body).unwrap();
-            self.asked.lock().unwrap().push((token, review.clone()));
+            self.asked.lock().push((token, review.clone()));
             let answered = |text: String| Response::new(client::full(text));
-            let mode = *self.mode.lock().unwrap();
+            let mode = *self.mode.lock();
             match mode {
                 "hangs" => std::future::pending().await,
                 "garbage" => return answered("<html>".to_owned()),
@@ -192,7 +193,7 @@ async fn asks_image_webhook_and_caches_response() {
     let server = asking(&hook, json!({"denyTTL": -1})).await;
     let admin = server.admin();
     admin.post(PODS, &of_image("a", "one")).await.ok();
-    let (token, review) = hook.asked.lock().unwrap()[0].clone();
+    let (token, review) = hook.asked.lock()[0].clone();
     assert_eq!((token.as_str(), &review["kind"]), ("Bearer secret", &json!("ImageReview")));
     assert_eq!(review["spec"], json!({"containers": [{"image": "one"}], "namespace": "default"}));
     hook.set("deny");
@@ -258,7 +259,7 @@ async fn sends_kubeconfig_credentials_to_webhooks() {
     }
     let map = json!({"metadata": {"name": "a"}});
     admin.post("/api/v1/namespaces/default/configmaps", &map).await.ok();
-    let tokens: Vec<String> = hook.asked.lock().unwrap().iter().map(|(t, _)| t.clone()).collect();
+    let tokens: Vec<String> = hook.asked.lock().iter().map(|(t, _)| t.clone()).collect();
     assert_eq!(tokens, ["Bearer secret", ""]);
 }
 

@@ -5,7 +5,7 @@ use std::{
     convert::Infallible,
     net::SocketAddr,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -16,6 +16,7 @@ use futures_util::{future::BoxFuture, stream};
 use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
+use parking_lot::Mutex;
 use pki::{AltName, Authority};
 use serde_json::{Value, json};
 use serve::{Body, Handler};
@@ -75,7 +76,7 @@ impl Hook {
 
     /// Returns the requests that a path has received.
     fn seen(&self, path: &str) -> Vec<Value> {
-        let seen = self.seen.lock().unwrap();
+        let seen = self.seen.lock();
         let own = seen.iter().filter(|(at, _)| at == path);
         own.map(|(_, review)| review["request"].clone()).collect()
     }
@@ -127,7 +128,7 @@ impl Handler for Hook {
             let body = request.into_body().collect().await.unwrap().to_bytes();
             let review: Value = serde_json::from_slice(&body).unwrap();
             self.calls.fetch_add(1, Ordering::Relaxed);
-            self.seen.lock().unwrap().push((path.clone(), review.clone()));
+            self.seen.lock().push((path.clone(), review.clone()));
             self.answer(&path, &review).await
         })
     }

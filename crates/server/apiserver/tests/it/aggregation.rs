@@ -5,7 +5,7 @@ use std::{
     convert::Infallible,
     net::SocketAddr,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -17,6 +17,7 @@ use futures_util::future::BoxFuture;
 use http::{Request, Response, StatusCode, header};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
+use parking_lot::Mutex;
 use pki::AltName;
 use serde_json::{Value, json};
 use serve::{Body, Connection, Handler};
@@ -57,7 +58,7 @@ impl Extension {
     fn said(&self, path: &str) -> Response<Body> {
         let kind = json!({"group": self.group, "version": VERSION, "kind": "Thing"});
         let verbs = ["get", "list", "watch"];
-        let (body, content) = match (path, *self.mode.lock().unwrap()) {
+        let (body, content) = match (path, *self.mode.lock()) {
             ("/apis", "huge") => ("x".repeat(5 << 20), "application/json;as=APIGroupDiscoveryList"),
             ("/apis", "deep") => (
                 "[".repeat(100) + &"]".repeat(100),
@@ -518,14 +519,14 @@ async fn limits_documents_of_aggregated_servers() {
     let Some(cluster) = Cluster::up().await else { return };
     cluster.discovered("Current").await;
     for mode in ["huge", "deep", "wrong"] {
-        *cluster.extension.mode.lock().unwrap() = mode;
+        *cluster.extension.mode.lock() = mode;
         cluster.look_again().await;
         let version = cluster.discovered("Stale").await;
         assert_eq!(version["resources"][0]["resource"], "things", "{mode}");
         // The proxy still works, for this server and for others.
         let answer = cluster.api.get(&format!("{}/x", cluster.own())).await;
         assert_eq!(answer.code, 200, "{mode}");
-        *cluster.extension.mode.lock().unwrap() = "old";
+        *cluster.extension.mode.lock() = "old";
         cluster.look_again().await;
         cluster.discovered("Current").await;
     }

@@ -3,7 +3,7 @@
 use std::{
     path::PathBuf,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -13,6 +13,7 @@ use apiserver::{AuditBatch, AuditOptions, AuditWebhookMode, AuditWebhookOptions}
 use futures_util::future::BoxFuture;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use serve::{Body, Handler};
 
@@ -40,11 +41,11 @@ impl Hook {
     }
 
     fn set(&self, mode: &'static str) {
-        *self.mode.lock().unwrap() = mode;
+        *self.mode.lock() = mode;
     }
 
     fn events(&self) -> Vec<Value> {
-        self.lists.lock().unwrap().concat()
+        self.lists.lock().concat()
     }
 
     fn options(&self, mode: AuditWebhookMode) -> AuditWebhookOptions {
@@ -63,7 +64,7 @@ impl Handler for Hook {
             let list: Value = serde_json::from_slice(&body).unwrap();
             let head = json!([list["kind"], list["apiVersion"], list["metadata"]]);
             assert_eq!(head, json!(["EventList", "audit.k8s.io/v1", {}]));
-            let mode = *self.mode.lock().unwrap();
+            let mode = *self.mode.lock();
             match mode {
                 "hangs" => return std::future::pending().await,
                 "fails" => {
@@ -73,7 +74,7 @@ impl Handler for Hook {
                 }
                 _ => {}
             }
-            self.lists.lock().unwrap().push(list["items"].as_array().unwrap().clone());
+            self.lists.lock().push(list["items"].as_array().unwrap().clone());
             let endless = "x".repeat(if mode == "large" { 10 << 20 } else { 0 });
             Response::new(client::full(endless))
         })
@@ -111,7 +112,7 @@ async fn sends_events_in_batches_and_at_shutdown() {
         admin.post(MAPS, &config_map(name, json!({"x": "y"}))).await.ok();
     }
     assert!(rt::wait_until(PATIENCE, PAUSE, || hook.events().len() == 4).await);
-    assert_eq!(hook.lists.lock().unwrap().len(), 1);
+    assert_eq!(hook.lists.lock().len(), 1);
     let events = hook.events();
     assert!(events.iter().all(|e| e.get("kind").is_none() && e.get("apiVersion").is_none()));
     assert_eq!(events[1]["stage"], "ResponseComplete");
@@ -186,7 +187,7 @@ async fn truncates_or_drops_large_events() {
     assert_eq!((events.len(), whole), (4, 1), "{events:?}");
     let cut = |event: &&Value| event["annotations"]["audit.k8s.io/truncated"] == "true";
     assert_eq!(events.iter().filter(cut).count(), 1, "{events:?}");
-    assert!(hook.lists.lock().unwrap().len() > 1, "a batch that is too long comes in parts");
-    let sizes = hook.lists.lock().unwrap().iter().map(|list| json!(list).to_string().len()).max();
+    assert!(hook.lists.lock().len() > 1, "a batch that is too long comes in parts");
+    let sizes = hook.lists.lock().iter().map(|list| json!(list).to_string().len()).max();
     assert!(sizes.unwrap() < 2600);
 }

@@ -3,7 +3,7 @@
 use std::{
     path::PathBuf,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -12,6 +12,7 @@ use std::{
 use futures_util::future::BoxFuture;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use serve::{Body, Handler};
 
@@ -41,7 +42,7 @@ impl Hook {
     }
 
     fn set(&self, mode: &'static str) {
-        *self.mode.lock().unwrap() = mode;
+        *self.mode.lock() = mode;
     }
 
     fn calls(&self) -> usize {
@@ -76,8 +77,8 @@ impl Handler for Hook {
             let body = request.into_body().collect().await.unwrap().to_bytes();
             let review: Value = serde_json::from_slice(&body).unwrap();
             let spec = review["spec"].clone();
-            self.asked.lock().unwrap().push(spec.clone());
-            let mode = *self.mode.lock().unwrap();
+            self.asked.lock().push(spec.clone());
+            let mode = *self.mode.lock();
             let answered = |text: String| Response::new(client::full(text));
             let status = match (mode, spec["user"].as_str().unwrap_or_default()) {
                 ("hangs", _) => std::future::pending().await,
@@ -141,7 +142,6 @@ async fn asks_webhook_before_rbac() {
     let verbs: Vec<Value> = hook
         .asked
         .lock()
-        .unwrap()
         .iter()
         .filter(|spec| spec["user"] == "reader")
         .map(|spec| spec["resourceAttributes"]["verb"].clone())

@@ -4,7 +4,7 @@
 use std::{
     net::SocketAddr,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -13,6 +13,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
+use parking_lot::Mutex;
 use pki::AltName;
 use serde_json::{Value, json};
 use serve::{Body, Handler};
@@ -42,7 +43,7 @@ impl Handler for Webhook {
             self.calls.fetch_add(1, Ordering::Relaxed);
             let objects = review["request"]["objects"].as_array().unwrap().len();
             self.objects.store(objects, Ordering::Relaxed);
-            let mode = *self.mode.lock().unwrap();
+            let mode = *self.mode.lock();
             if let Some(code) = mode.strip_prefix("code ") {
                 let response = Response::builder().status(code.parse::<u16>().unwrap());
                 return response.body(client::full("boom")).unwrap();
@@ -120,7 +121,7 @@ impl Webhook {
     }
 
     fn set(&self, mode: &'static str) {
-        *self.mode.lock().unwrap() = mode;
+        *self.mode.lock() = mode;
     }
 
     fn calls(&self) -> usize {

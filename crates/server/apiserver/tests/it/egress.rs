@@ -1,16 +1,13 @@
 //! The egress selector: proxies between the API server and kubelets, webhooks and issuers.
 
-use std::{
-    net::SocketAddr,
-    path::Path,
-    sync::{Arc, Mutex},
-};
+use std::{net::SocketAddr, path::Path, sync::Arc};
 
 use apiserver::{Config, Egress};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use futures_util::future::BoxFuture;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
+use parking_lot::Mutex;
 use pki::{AltName, Authority, KeyAlgorithm};
 use serde_json::{Value, json};
 use serve::Body;
@@ -36,7 +33,7 @@ impl Tunnels {
                     let mut stream = BufReader::new(stream);
                     let mut line = String::new();
                     stream.read_line(&mut line).await.unwrap();
-                    targets.lock().unwrap().push(line.trim_end().to_owned());
+                    targets.lock().push(line.trim_end().to_owned());
                     while line != "\r\n" {
                         line.clear();
                         stream.read_line(&mut line).await.unwrap();
@@ -54,7 +51,7 @@ impl Tunnels {
     }
 
     pub(crate) fn take(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.lock().unwrap())
+        std::mem::take(&mut self.0.lock())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{
     path::PathBuf,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -15,6 +15,7 @@ use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD as BASE64};
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
+use parking_lot::Mutex;
 use pki::{AltName, Authority, Key, KeyAlgorithm};
 use serde_json::{Value, json};
 use serve::{Body, Handler};
@@ -60,12 +61,12 @@ impl Outside {
     }
 
     fn set(&self, mode: &'static str) {
-        *self.mode.lock().unwrap() = mode;
+        *self.mode.lock() = mode;
     }
 
     fn show(&self, keys: &[&SigningKey]) {
         let keys: Vec<Value> = keys.iter().map(|key| key.public().jwk()).collect();
-        *self.keys.lock().unwrap() = json!({"keys": keys});
+        *self.keys.lock() = json!({"keys": keys});
     }
 
     /// Returns the configuration of this issuer.
@@ -97,7 +98,7 @@ impl Outside {
         match path {
             "/keys" => {
                 self.fetched.fetch_add(1, Ordering::Relaxed);
-                self.keys.lock().unwrap().clone()
+                self.keys.lock().clone()
             }
             _ => json!({"issuer": self.url, "jwks_uri": format!("{}/keys", self.url)}),
         }
@@ -129,7 +130,7 @@ impl Handler for Outside {
         Box::pin(async move {
             let path = request.uri().path().to_owned();
             let body = request.into_body().collect().await.unwrap().to_bytes();
-            let mode = *self.mode.lock().unwrap();
+            let mode = *self.mode.lock();
             let answered = |text: String| Response::new(client::full(text));
             match mode {
                 "hangs" => std::future::pending().await,
@@ -145,7 +146,7 @@ impl Handler for Outside {
                 _ if path == "/review" => {
                     let review: Value = serde_json::from_slice(&body).unwrap();
                     let answer = self.review(&review);
-                    self.asked.lock().unwrap().push(review);
+                    self.asked.lock().push(review);
                     answered(answer.to_string())
                 }
                 _ => answered(self.known(&path).to_string()),
@@ -329,7 +330,7 @@ async fn authenticates_tokens_by_webhook() {
     );
     // Responses are cached, failed calls are not.
     assert!(user(&server, "bob-good").await.is_some());
-    assert_eq!(hook.asked.lock().unwrap().len(), 1);
+    assert_eq!(hook.asked.lock().len(), 1);
     for token in ["bob-bad", "bob-elsewhere", "-nobody"] {
         ask(&server, token).await.refused(401, "Unauthorized");
     }

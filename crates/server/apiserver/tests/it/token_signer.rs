@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     path::Path,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
     time::Duration,
@@ -15,6 +15,7 @@ use auth::authn::keys::SigningKey;
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD as BASE64};
 use hyper::{server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use parking_lot::Mutex;
 use pki::{Key, KeyAlgorithm};
 use serde_json::json;
 use token_signer::{
@@ -97,7 +98,7 @@ impl FakeSigner {
     /// Makes the next token one of a key that is given or, if it has none, one without a valid signature.
     fn answer_next(&self, header: String, signature: &str) {
         let signature = signature.to_owned();
-        self.0.signed.lock().unwrap().push_back(Ok(SignJwtResponse { header, signature }));
+        self.0.signed.lock().push_back(Ok(SignJwtResponse { header, signature }));
     }
 }
 
@@ -107,11 +108,11 @@ impl ExternalJwtSigner for FakeSigner {
         &self,
         request: Request<SignJwtRequest>,
     ) -> Result<Response<SignJwtResponse>, Status> {
-        if let Some(answer) = self.0.signed.lock().unwrap().pop_front() {
+        if let Some(answer) = self.0.signed.lock().pop_front() {
             return answer.map(Response::new);
         }
         let claims = request.into_inner().claims;
-        let keys = self.0.keys.lock().unwrap();
+        let keys = self.0.keys.lock();
         let key = keys.iter().rfind(|key| !key.hidden).unwrap();
         let header = self.header(key.id);
         let signature = key.key.sign(format!("{header}.{claims}").as_bytes()).unwrap();
@@ -123,10 +124,10 @@ impl ExternalJwtSigner for FakeSigner {
         _: Request<FetchKeysRequest>,
     ) -> Result<Response<FetchKeysResponse>, Status> {
         self.0.fetches.fetch_add(1, SeqCst);
-        if let Some(answer) = self.0.fetched.lock().unwrap().clone() {
+        if let Some(answer) = self.0.fetched.lock().clone() {
             return Ok(Response::new(answer));
         }
-        let keys = self.0.keys.lock().unwrap();
+        let keys = self.0.keys.lock();
         let keys = keys.iter().map(|key| PublicKey {
             key_id: key.id.to_owned(),
             key: key.der.clone(),
@@ -199,7 +200,7 @@ async fn accepts_tokens_of_external_signer_while_it_has_their_key() {
     assert_eq!(ids, ["first"], "hidden keys are not published");
 
     // A new key is fetched when a token names it, and the token of a removed one becomes invalid.
-    *signer.0.keys.lock().unwrap() = vec![key("second", false)];
+    *signer.0.keys.lock() = vec![key("second", false)];
     let second = token(&server, 600).await;
     assert_eq!((code(&server, &second).await, code(&server, &first).await), (200, 401));
     let review = json!({"spec": {"token": second}});
@@ -219,7 +220,7 @@ async fn fetches_keys_at_signer_interval_and_keeps_them_without_it() {
     let more = || signer.0.fetches.load(SeqCst) > fetched + 1;
     let (patience, pause) = (Duration::from_secs(30), Duration::from_millis(20));
     assert!(rt::wait_until(patience, pause, more).await);
-    *signer.0.fetched.lock().unwrap() = Some(FetchKeysResponse::default());
+    *signer.0.fetched.lock() = Some(FetchKeysResponse::default());
     let failed = signer.0.fetches.load(SeqCst);
     assert!(rt::wait_until(patience, pause, || signer.0.fetches.load(SeqCst) > failed).await);
     assert_eq!(code(&server, &token).await, 200);
@@ -254,7 +255,7 @@ async fn rejects_invalid_answers_of_signer() {
         assert!(text.contains(&format!("failed to generate token: {message}")), "{text}");
     }
     let failed = Status::unavailable("out of order");
-    signer.0.signed.lock().unwrap().push_back(Err(failed));
+    signer.0.signed.lock().push_back(Err(failed));
     let answer = admin.post(TOKENS, &json!({"spec": {}})).await;
     let text = String::from_utf8_lossy(&answer.body);
     let message = "while signing jwt: rpc error: code = Unavailable desc = out of order";
@@ -304,7 +305,7 @@ async fn refuses_unusable_signer_at_start() {
     let time = Some(Timestamp { seconds: 1, nanos: 0 });
     let with = |keys: Vec<PublicKey>, data_timestamp: Option<Timestamp>| {
         let answer = FetchKeysResponse { keys, data_timestamp, refresh_hint_seconds: 1 };
-        *fake.0.fetched.lock().unwrap() = Some(answer);
+        *fake.0.fetched.lock() = Some(answer);
         signer.fetch_keys()
     };
     let one = |key_id: &str, key: &[u8]| {

@@ -1,12 +1,13 @@
 //! Traces of requests: who may have one recorded, and the context that webhooks receive.
 
-use std::{sync::Mutex, time::Duration};
+use std::time::Duration;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Request, Response};
 use http_body_util::BodyExt as _;
 use otlp::{Exporter, v1};
+use parking_lot::Mutex;
 use pki::AltName;
 use serde_json::{Value, json};
 use serve::{Body, Handler};
@@ -126,7 +127,7 @@ impl Handler for Hook {
         Box::pin(async move {
             let (parts, body) = request.into_parts();
             let body = body.collect().await.unwrap().to_bytes();
-            self.0.lock().unwrap().push(parts.headers);
+            self.0.lock().push(parts.headers);
             let review: Value = serde_json::from_slice(&body).unwrap();
             let response = json!({"uid": review["request"]["uid"], "allowed": true});
             let answer = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
@@ -164,12 +165,12 @@ async fn passes_context_to_webhook() {
     let sent = bench.collector.span("HTTP POST").await.span;
     assert_eq!(sent.parent_span_id, call.span_id);
     assert_eq!(text(&sent, "http.response.status_code"), "200");
-    let received = hook.0.lock().unwrap()[0]["traceparent"].to_str().unwrap().to_owned();
+    let received = hook.0.lock()[0]["traceparent"].to_str().unwrap().to_owned();
     assert_eq!(received, format!("00-{TRACE}-{}-01", hex(&sent.span_id)));
     // The flag of a caller who is not trusted does not reach the webhook.
     let tenant = bench.server.powerful_token(&namespace).await;
     let tenant = bench.server.tls(crate::harness::Identity::Token(tenant));
     tenant.send("POST", maps, &[content, ("traceparent", PARENT)], map).await.ok();
-    let received = hook.0.lock().unwrap()[1]["traceparent"].to_str().unwrap().to_owned();
+    let received = hook.0.lock()[1]["traceparent"].to_str().unwrap().to_owned();
     assert!(received.ends_with("-00") && !received.contains(TRACE), "{received}");
 }

@@ -1,12 +1,10 @@
 //! JSON Web Tokens in compact form, and a bounded cache of verified tokens.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use aws_lc_rs::digest;
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD as BASE64};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::keys::{KeyError, SigningKey, VerifyingKey};
@@ -99,7 +97,7 @@ impl<T> DigestCache<T> {
 
     /// Returns the cached value, if it was used recently.
     pub fn get(&self, key: &Hash) -> Option<Arc<T>> {
-        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut generations = self.generations.lock();
         if let Some(found) = generations[0].get(key) {
             return Some(found.clone());
         }
@@ -110,7 +108,7 @@ impl<T> DigestCache<T> {
 
     /// Inserts a value and may evict the oldest ones.
     pub fn insert(&self, key: Hash, value: Arc<T>) {
-        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut generations = self.generations.lock();
         Self::put(&mut generations, self.capacity, key, value);
     }
 

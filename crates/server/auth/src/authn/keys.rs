@@ -1,6 +1,6 @@
 //! The keys that sign and verify service account tokens.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use api_meta::Tree as _;
 use aws_lc_rs::{
@@ -13,6 +13,7 @@ use aws_lc_rs::{
     },
 };
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD as BASE64};
+use parking_lot::RwLock;
 use rustls::pki_types::pem::{PemObject, SectionKind};
 use serde_json::{Value, json};
 use x509_parser::{
@@ -293,7 +294,7 @@ impl KeyRing {
 
     /// Returns the present keys. The slice is the same one until a key changes.
     pub fn current(&self) -> Arc<[VerifyingKey]> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.read().clone()
     }
 
     /// Replaces the keys. Tokens of keys that are not among the new ones become invalid.
@@ -302,7 +303,7 @@ impl KeyRing {
         let unchanged =
             old.len() == keys.len() && old.iter().zip(&keys).all(|(old, new)| old.is_same(new));
         if !unchanged {
-            *self.0.write().unwrap_or_else(PoisonError::into_inner) = keys.into();
+            *self.0.write() = keys.into();
         }
     }
 }

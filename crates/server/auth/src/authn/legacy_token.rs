@@ -131,8 +131,9 @@ pub fn date(now: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
+    use parking_lot::Mutex;
     use serde_json::json;
 
     use super::*;
@@ -180,7 +181,7 @@ mod tests {
         let reported = Arc::new(Mutex::new(Vec::new()));
         let told = reported.clone();
         let used: Used = Box::new(move |namespace, name| {
-            told.lock().unwrap().push(format!("{namespace}/{name}"));
+            told.lock().push(format!("{namespace}/{name}"));
         });
         let tokens = LegacyTokens {
             keys: KeyRing::new(vec![key.public().clone()]),
@@ -198,7 +199,7 @@ mod tests {
             assert_eq!(date(now), "2026-11-25");
             tokens.authenticate(&token, &["api".into()], now, &cluster)
         };
-        let reports = || std::mem::take(&mut *reported.lock().unwrap());
+        let reports = || std::mem::take(&mut *reported.lock());
         assert!(ask(json!({LAST_USED: "2026-11-25"})).is_ok());
         assert!(ask(json!({LAST_USED: "2026-11-26"})).is_ok(), "of a server whose clock is ahead");
         assert_eq!(reports(), [""; 0]);

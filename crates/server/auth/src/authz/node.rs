@@ -9,11 +9,12 @@ mod tests;
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, PoisonError, RwLock, RwLockWriteGuard},
+    sync::Arc,
 };
 
 use api_config::FeatureGates;
 use api_meta::{Attributes, Authorizer, Changed, Decision, GroupResource, Observer};
+use parking_lot::{RwLock, RwLockWriteGuard};
 pub use refs::POD_MEMBERS;
 use refs::{Object, Refs, pod_refs, volume_refs};
 use serde_json::Value;
@@ -77,7 +78,7 @@ impl NodeAuthorizer {
 
     /// Reports whether the node needs the object.
     fn is_related(&self, node: &str, object: &Object) -> bool {
-        let graph = self.graph.read().unwrap_or_else(PoisonError::into_inner);
+        let graph = self.graph.read();
         if let Object::VolumeAttachment(name) = object {
             return graph.attachments.get(name).is_some_and(|n| n == node);
         }
@@ -303,14 +304,14 @@ impl Observer for NodeAuthorizer {
 
 impl NodeAuthorizer {
     fn write(&self) -> RwLockWriteGuard<'_, Graph> {
-        self.graph.write().unwrap_or_else(PoisonError::into_inner)
+        self.graph.write()
     }
 
     fn change_pod(&self, namespace: &str, name: &str, pod: Option<&Value>) {
         let key = Object::pod(namespace, name);
         let refs = pod.and_then(|pod| pod_refs(namespace, name, pod));
         // Most changes of a Pod affect only its status. They take only the read lock.
-        let graph = self.graph.read().unwrap_or_else(PoisonError::into_inner);
+        let graph = self.graph.read();
         let same = match (graph.pods.get(&key), &refs) {
             (Some(counted), Some(refs)) => counted.is(refs),
             (counted, refs) => counted.is_none() && refs.is_none(),

@@ -1,8 +1,7 @@
 //! The RBAC authorizer.
 
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
-
 use api_meta::{Attributes, Authorizer, Changed, Decision, GroupResource, Observer, UserInfo};
+use parking_lot::{RwLock, RwLockReadGuard};
 
 use super::{
     index::{Grant, Index, RoleRef},
@@ -29,7 +28,7 @@ impl Rbac {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Index> {
-        self.index.read().unwrap_or_else(PoisonError::into_inner)
+        self.index.read()
     }
 
     /// Returns all rules of a user in a namespace (cluster-wide if it is empty), and an error for each missing role
@@ -84,7 +83,7 @@ impl Observer for Rbac {
     }
 
     fn changed(&self, change: Changed<'_>) {
-        let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
+        let mut index = self.index.write();
         match change.resource.resource.as_ref() {
             "clusterroles" | "roles" => index.change_role(change),
             _ => index.change_binding(change),

@@ -1,7 +1,7 @@
 use std::{
     path::PathBuf,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
     },
     time::Duration,
@@ -14,6 +14,7 @@ use encryption::testing::{
 };
 use hyper::{server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use parking_lot::Mutex;
 use store::Store as _;
 use tonic::{Request, Response, Status};
 
@@ -71,7 +72,7 @@ impl Plugin {
     }
 
     fn turn_to(&self, key_id: &str) {
-        *self.0.key_id.lock().unwrap() = key_id.to_owned();
+        *self.0.key_id.lock() = key_id.to_owned();
     }
 }
 
@@ -96,7 +97,7 @@ impl KeyManagementService for Plugin {
             std::future::pending::<()>().await;
         }
         let healthz = if self.0.ill.load(SeqCst) { "ill" } else { "ok" }.to_owned();
-        let key_id = self.0.key_id.lock().unwrap().clone();
+        let key_id = self.0.key_id.lock().clone();
         Ok(Response::new(StatusResponse { version: "v2".to_owned(), healthz, key_id }))
     }
 
@@ -117,7 +118,7 @@ impl KeyManagementService for Plugin {
         request: Request<EncryptRequest>,
     ) -> Result<Response<EncryptResponse>, Status> {
         let ciphertext = BASE64.encode(&request.into_inner().plaintext).into_bytes();
-        let key_id = self.0.key_id.lock().unwrap().clone();
+        let key_id = self.0.key_id.lock().clone();
         let annotations = [("version.encryption.remote.io".to_owned(), b"1".to_vec())].into();
         Ok(Response::new(EncryptResponse { ciphertext, key_id, annotations }))
     }

@@ -6,9 +6,10 @@
 use std::{
     collections::BTreeMap,
     io::{Error, ErrorKind, Result},
-    sync::{Arc, Condvar, Mutex, MutexGuard},
+    sync::Arc,
 };
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
 use super::{Disk, DiskFile};
@@ -62,7 +63,7 @@ struct SimFile {
 
 impl SimDisk {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.0.lock().unwrap()
+        self.0.0.lock()
     }
 
     /// Fails the power at the `step`-th change from now; that change may or may not survive.
@@ -98,7 +99,7 @@ impl SimDisk {
     pub(crate) fn wait_for_held_sync(&self) {
         let mut state = self.state();
         while state.waiting == 0 {
-            state = self.0.1.wait(state).unwrap();
+            self.0.1.wait(&mut state);
         }
     }
 
@@ -335,7 +336,7 @@ impl DiskFile for SimFile {
         while state.hold {
             state.waiting += 1;
             self.disk.0.1.notify_all();
-            state = self.disk.0.1.wait(state).unwrap();
+            self.disk.0.1.wait(&mut state);
             state.waiting -= 1;
         }
         state.change()?;

@@ -1,10 +1,8 @@
 //! The queue from many callers to the one writer thread, bounded by bytes.
 
-use std::{
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The cost of an item besides its own bytes, so that the number of items is bounded too.
@@ -69,8 +67,7 @@ impl<T> Queue<T> {
     pub(super) fn drain(&self, patience: Duration) -> Option<Vec<QueuedItem<T>>> {
         let mut state = self.lock();
         if state.items.is_empty() && !state.closed {
-            state =
-                self.filled.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner).0;
+            self.filled.wait_for(&mut state, patience);
         }
         if state.items.is_empty() && state.closed {
             return None;
@@ -92,6 +89,6 @@ impl<T> Queue<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }

@@ -1,9 +1,8 @@
 //! The state that a store's callers share with its writer.
 
-use std::sync::{
-    Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic::AtomicU64,
-};
+use std::sync::atomic::AtomicU64;
 
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::sync::oneshot;
 
 use super::{batch::Batch, hub::Hub, index::Index, options::Options, queue::Queue};
@@ -31,15 +30,15 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn index(&self) -> RwLockReadGuard<'_, Index> {
-        self.index.read().unwrap_or_else(PoisonError::into_inner)
+        self.index.read()
     }
 
     pub(super) fn index_mut(&self) -> RwLockWriteGuard<'_, Index> {
-        self.index.write().unwrap_or_else(PoisonError::into_inner)
+        self.index.write()
     }
 
     pub(super) fn hub(&self) -> MutexGuard<'_, Hub> {
-        self.hub.lock().unwrap_or_else(PoisonError::into_inner)
+        self.hub.lock()
     }
 
     pub(super) fn batch<'a>(&'a self, index: &'a Index, buffer: Vec<u8>) -> Batch<'a> {

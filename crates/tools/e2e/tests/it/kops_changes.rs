@@ -2,14 +2,12 @@
 
 use std::{
     fs,
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, AtomicU32, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
     thread,
 };
 
 use e2e::{Kops, Output, lock_machine, until};
+use parking_lot::Mutex;
 
 const ROLL: [&str; 9] = [
     "rolling-update",
@@ -176,7 +174,7 @@ impl Writer {
             drop(end);
             writes.join().expect("the writer");
         });
-        let problems = self.problems.lock().expect("no panic");
+        let problems = self.problems.lock();
         let rejections: Vec<_> = problems
             .iter()
             .filter(|text| ["Unauthorized", "x509", "certificate"].iter().any(|w| text.contains(w)))
@@ -194,7 +192,7 @@ impl Writer {
                 if is_written(&ran) {
                     return Ok(());
                 }
-                self.problems.lock().expect("no panic").push(ran.to_string());
+                self.problems.lock().push(ran.to_string());
                 Err(ran.to_string())
             });
             self.written.fetch_add(1, Ordering::Relaxed);

@@ -4,13 +4,14 @@ use std::{
     collections::BTreeMap,
     net::SocketAddr,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use e2e::{
     Background, Cluster, Session, Traffic, parent, share_machine, shared_alone, until, until_within,
 };
+use parking_lot::Mutex;
 
 /// The processes that are killed during each rollout. After the last turn, which kills all of them, `up` is needed.
 const TURNS: [&[&str]; 5] = [
@@ -144,7 +145,7 @@ fn killed_processes_lose_no_writes_and_no_connections() {
         assert!(report.done > 500, "{what}: {report:?}");
     }
     let report = writer.stop();
-    let acknowledged = acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
+    let acknowledged = acknowledged.lock();
     eprintln!("{} writes acknowledged, {} not", acknowledged.len(), report.failures.len());
     let kept = s.kubectl("get configmaps -o name").ok();
     let kept: std::collections::BTreeSet<&str> = kept.lines().collect();

@@ -1,10 +1,11 @@
 //! Tests against our own simulated controller.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use futures_util::{FutureExt, future::BoxFuture};
 use http::Response;
 use http_body_util::BodyExt as _;
+use parking_lot::Mutex;
 use serve::Body;
 
 use super::{super::Kind, *};
@@ -60,7 +61,7 @@ impl serve::Handler for SimulatedController {
                 ),
                 (method, path) => {
                     let text = String::from_utf8(body.to_vec()).unwrap();
-                    self.requests.lock().unwrap().push(format!("{method} {path} {text}"));
+                    self.requests.lock().push(format!("{method} {path} {text}"));
                     Response::builder().status(204).body(serve::full("")).unwrap()
                 }
             }
@@ -94,7 +95,7 @@ async fn opens_session_if_required_and_closes_it() {
     let tasks = rt::Tasks::new(rt::Shutdown::new());
     let bmc = Bmc { uefi: true, ..serving(&simulated, &tasks).await };
     perform(&bmc, Action::NextBootNetwork).await.unwrap();
-    let requests = simulated.requests.lock().unwrap().clone();
+    let requests = simulated.requests.lock().clone();
     assert!(requests[0].contains(r#""BootSourceOverrideMode":"UEFI""#), "{requests:?}");
     assert_eq!(requests[1], "DELETE /redfish/v1/Sessions/7 ");
     let wrong = Bmc { password: "x".into(), ..bmc };
@@ -116,7 +117,7 @@ async fn powers_machine() {
     let wrong = Bmc { password: "x".into(), ..bmc.clone() };
     let error = perform(&wrong, Action::Status).await.unwrap_err().to_string();
     assert!(error.contains("401") && error.contains("who?"), "{error}");
-    let requests = simulated.requests.lock().unwrap().clone();
+    let requests = simulated.requests.lock().clone();
     let boot = r#"{"Boot":{"BootSourceOverrideEnabled":"Once","BootSourceOverrideTarget":"Pxe"}}"#;
     assert_eq!(requests[0], format!("PATCH {SYSTEM} {boot}"));
     assert_eq!(

@@ -9,10 +9,7 @@ mod metrics;
 mod mutate;
 mod params;
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError, RwLock},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use admission::{
     Outcome, Request,
@@ -20,6 +17,7 @@ use admission::{
     policy::{self, Annotations, Binding, Denials, Policy, Question},
 };
 use api_meta::{Changed, GroupResource, GroupVersionKind, Observer, Status};
+use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
 use telemetry::metrics::Metrics;
 use tokio::time::Instant;
@@ -94,13 +92,13 @@ impl Registrations {
 
 impl Side {
     fn hooks(&self) -> Arc<[Hook]> {
-        self.hooks.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.hooks.read().clone()
     }
 
     fn change(&self, change: impl FnOnce(&mut Registrations)) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         change(&mut known);
-        *self.hooks.write().unwrap_or_else(PoisonError::into_inner) = known.hooks();
+        *self.hooks.write() = known.hooks();
     }
 
     /// Returns the policies that may match a request. `None` if the request is exempt or there are none.

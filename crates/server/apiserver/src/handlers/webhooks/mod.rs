@@ -8,11 +8,7 @@ mod metrics;
 pub(super) mod patch;
 mod validate;
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError, RwLock},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use admission::{
@@ -24,6 +20,7 @@ use api_meta::{
     Changed, GroupResource, GroupVersionKind, GroupVersionResource, Observer, Status, Tree as _,
 };
 use otlp::{Span, SpanKind};
+use parking_lot::{Mutex, RwLock};
 use serde_json::{Value, json};
 use telemetry::metrics::Metrics;
 
@@ -72,17 +69,17 @@ struct Side {
 
 impl Side {
     fn set(&self, name: &str, hooks: Option<Vec<Arc<Hook>>>) {
-        let mut configurations = self.configurations.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut configurations = self.configurations.lock();
         match hooks {
             Some(hooks) => drop(configurations.insert(name.to_owned(), hooks)),
             None => drop(configurations.remove(name)),
         }
         let all = configurations.values().flatten().cloned().collect();
-        *self.all.write().unwrap_or_else(PoisonError::into_inner) = all;
+        *self.all.write() = all;
     }
 
     fn all(&self) -> Arc<[Arc<Hook>]> {
-        self.all.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.all.read().clone()
     }
 }
 

@@ -217,7 +217,7 @@ proptest! {
                 prop_assert_eq!(nodes.authorize(&request).is_allowed(), secrets.contains(secret));
             }
         }
-        let graph = nodes.graph.read().unwrap();
+        let graph = nodes.graph.read();
         prop_assert!(graph.nodes.values().all(|counts| !counts.is_empty()));
     }
 }
