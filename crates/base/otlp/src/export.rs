@@ -47,7 +47,8 @@ pub enum ExporterError {
     #[error("samplingRatePerMillion: Invalid value: {0}: sampling rate must be positive")]
     NegativeRate(i32),
     #[error(
-        "samplingRatePerMillion: Invalid value: {0}: sampling rate per million must be less than or equal to one million"
+        "samplingRatePerMillion: Invalid value: {0}: sampling rate per million must be less than or equal to one \
+         million"
     )]
     HighRate(i32),
     #[error("endpoint: Invalid value: {value:?}: {source}")]

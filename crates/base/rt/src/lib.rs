@@ -1,5 +1,5 @@
-//! The runtime layer: owned tasks, shutdown, panics, clocks, randomness, retries and backoff, values built from files, and
-//! programs with limits.
+//! The runtime layer: owned tasks, shutdown, panics, clocks, randomness, retries and backoff, values built from files,
+//! and programs with limits.
 //!
 //! Read [`Tasks`] first. All time, random values and identifiers come from here, so that a [`Simulation`] can replace
 //! them.

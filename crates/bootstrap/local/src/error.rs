@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::{
     config::{ConfigError, LoadBalancerError, PublishError},
     problem::Problem,
-    secrets::error::SecretsError,
+    secrets_error::SecretsError,
 };
 
 /// An error in starting, running or removing a local cluster.

@@ -33,6 +33,7 @@ mod problem;
 mod process;
 mod replicated;
 mod secrets;
+mod secrets_error;
 mod status;
 mod storage;
 mod supervisor;
@@ -60,7 +61,8 @@ pub use nodes::{
     join::run as join_node,
     space::{enter as enter_node, hold as hold_node},
 };
-pub use secrets::{Args as SecretsArgs, SecretsError, run as secrets_encrypt};
+pub use secrets::{Args as SecretsArgs, run as secrets_encrypt};
+pub use secrets_error::SecretsError;
 pub use status::{Args as StatusArgs, run as status, unmet_cause};
 pub use storage::{Command as StorageCommand, print as print_storage};
 pub use supervisor::run as run_supervisor;

@@ -3,7 +3,6 @@
 //! API server has loaded the one before, and the file tells which step comes next.
 
 mod configuration;
-pub(crate) mod error;
 mod objects;
 mod server;
 mod target;
@@ -23,9 +22,10 @@ use self::{
     configuration::{Configuration, Stage, key_name},
     target::Target,
 };
-use crate::cluster::{Cluster, DEFAULT_NAME};
-
-pub use self::error::SecretsError;
+use crate::{
+    cluster::{Cluster, DEFAULT_NAME},
+    secrets_error::SecretsError,
+};
 
 /// Shows and rotates the keys that encrypt Secrets at rest.
 ///

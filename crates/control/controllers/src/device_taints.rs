@@ -1,5 +1,5 @@
-//! Evicts Pods from devices with NoExecute taints that their claims do not (or no longer) tolerate. The taints are those
-//! of ResourceSlices and of DeviceTaintRules.
+//! Evicts Pods from devices with NoExecute taints that their claims do not (or no longer) tolerate. The taints are
+//! those of ResourceSlices and of DeviceTaintRules.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 

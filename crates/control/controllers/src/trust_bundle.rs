@@ -1,8 +1,9 @@
-//! Publishes the ClusterTrustBundle with the CA that verifies the serving certificates of the API server. Bundles of the
-//! signer that an earlier CA left behind are deleted.
+//! Publishes the ClusterTrustBundle with the CA that verifies the serving certificates of the API server. Deletes the
+//! bundles of the signer that an earlier CA left behind.
 
 use api_meta::{ObjectMeta, PartialObject};
 use client::{DeleteOptions, Error, NotFoundExt as _, Resource, WorkQueue};
+use data_encoding::HEXLOWER;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -33,8 +34,7 @@ struct Spec {
 /// Returns the name of the bundle with this CA, which contains a part of the CA's digest.
 fn name_of(ca: &str) -> String {
     let digest = Sha256::digest(ca.as_bytes());
-    let hex: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    format!("{PREFIX}{hex}")
+    format!("{PREFIX}{}", HEXLOWER.encode(&digest[..8]))
 }
 
 pub(crate) fn start(context: Context) {

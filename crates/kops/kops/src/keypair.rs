@@ -80,7 +80,8 @@ struct KeysetPlan {
     lines: Vec<String>,
 }
 
-/// Reads a keyset, changes it, and checks that no machine loses its access. With `creates`, a missing keyset is created.
+/// Reads a keyset, changes it, and checks that no machine loses its access. With `creates`, a missing keyset is
+/// created.
 fn plan_change(
     registry: &Registry,
     users: &KeyUsers,

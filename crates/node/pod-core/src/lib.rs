@@ -40,6 +40,7 @@ mod restart_all;
 pub mod services;
 mod spec;
 mod status;
+mod step;
 mod stop;
 mod time;
 pub mod topology;
@@ -48,7 +49,7 @@ pub mod user_namespaces;
 pub use memory::{Failure, FailureKind, Memory};
 pub use observed::{Container, Observed, Run, Sandbox};
 pub use phase::Phase;
-pub use plan::{Ending, Inputs, KillReason, Plan, Step, plan};
+pub use plan::{Ending, Inputs, Plan, plan};
 pub use probe::{Health, Verdicts};
 pub use qos::{QosClass, qos_class};
 pub use registry::{KnownPod, PodRegistry, RunningContainer};
@@ -57,6 +58,7 @@ pub use spec::{
     should_restart,
 };
 pub use status::{StatusInputs, is_kubelets, pod_ips, refused_status, status};
+pub use step::{KillReason, Step};
 pub use stop::{grace_period, stop_stages};
 pub use time::{Timestamp, after, from_nanos, go_duration, timestamp};
 

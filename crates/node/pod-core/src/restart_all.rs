@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::Pod;
 
 use crate::{
     observed::{Container, Observed, Run},
-    plan::{KillReason, Step},
     spec::{Role, members, restarts_all},
+    step::{KillReason, Step},
     time::Timestamp,
 };
 

@@ -1,5 +1,6 @@
 //! The active configuration, and its replacement after a reload.
 
+use data_encoding::HEXLOWER;
 use std::{
     collections::HashMap,
     path::PathBuf,
@@ -213,7 +214,7 @@ impl Encryption {
     /// Returns the SHA-256 digest of the file in use, such as `sha256:9f86…`; `None` without a file.
     pub fn digest(&self) -> Option<String> {
         let current = self.current();
-        let hex: String = current.digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex = HEXLOWER.encode(&current.digest);
         (!hex.is_empty()).then(|| format!("sha256:{hex}"))
     }
 

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
+use data_encoding::HEXLOWER;
 use http::{HeaderMap, Uri, header};
 
 /// The key of one run, and the name of the cookie that carries it.
@@ -14,7 +15,7 @@ pub(crate) struct Access {
 impl Access {
     /// Creates the key for a listener.
     pub(crate) fn new(address: SocketAddr) -> Self {
-        let key = rt::random::<[u8; 16]>().iter().map(|byte| format!("{byte:02x}")).collect();
+        let key = HEXLOWER.encode(&rt::random::<[u8; 16]>());
         // Cookies are shared by all ports of a host.
         Self { key, cookie: format!("windlass-dashboard-{}", address.port()) }
     }

@@ -107,8 +107,8 @@ impl Table {
         self.rows.len() as u64 + self.metadata.remaining_item_count.unwrap_or_default()
     }
 
-    /// Returns a row's text in the named column.
-    pub(crate) fn text<'a>(&self, row: &'a Row, column: &str) -> &'a str {
+    /// Returns a row's cell in the named column.
+    pub(crate) fn cell<'a>(&self, row: &'a Row, column: &str) -> &'a str {
         let index = self.column_definitions.iter().position(|found| found.name == column);
         index.and_then(|index| row.cells.get(index)?.as_str()).unwrap_or_default()
     }

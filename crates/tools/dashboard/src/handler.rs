@@ -22,7 +22,8 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// The seconds after which a browser loads a live page again.
 const RELOAD: &str = "2";
 /// The policy of all pages: no scripts, nothing from elsewhere, no frames.
-const POLICY: &str = "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+const POLICY: &str = "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; \
+    frame-ancestors 'none'";
 /// The policy of the timeline, a page of its own that contains its style.
 const TIMELINE_POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'";

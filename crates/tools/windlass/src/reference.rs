@@ -214,7 +214,8 @@ fn examples_of_documents_are_known_commands() {
 #[test]
 fn finds_examples_in_blocks_and_in_code_font() {
     let text = "See `windlass down` and `kops get`, not `kubectl get`.\n\n\
-        ```console\n$ sudo windlass up \\\n    --nodes 2 | cat\n$ kubectl get pods\n$ kubeadm reset && windlass up\n```\n";
+        ```console\n$ sudo windlass up \\\n    --nodes 2 | cat\n$ kubectl get pods\n\
+        $ kubeadm reset && windlass up\n```\n";
     let found: Vec<(String, bool)> =
         examples(text).into_iter().map(|e| (e.words.join(" "), e.is_whole)).collect();
     let wanted = [

@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Conversion;
+use super::conversion::Conversion;
 
 /// The members of an exact request, which v1beta1 has in the request.
 const EXACT: [&str; 7] = [

@@ -12,7 +12,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use encryption::EncryptionConfiguration;
 use serde_json::{Value, json};
 
-use super::error::SecretsError;
+use crate::secrets_error::SecretsError;
 
 /// The beginning of the names of generated keys. A time follows, so that names sort by age.
 const PREFIX: &str = "windlass-";

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use api_meta::{GroupResource, Tree as _};
 
-use super::error::SecretsError;
+use crate::secrets_error::SecretsError;
 
 /// The number of objects on a page of a list.
 const PAGE: u64 = 500;

@@ -1,5 +1,6 @@
 //! The API servers of a cluster, and the configuration that they have loaded.
 
+use data_encoding::HEXLOWER;
 use std::{path::Path, time::Duration};
 
 use api_meta::{Timestamp, Tree as _};
@@ -9,7 +10,7 @@ use http::Method;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::error::SecretsError;
+use crate::secrets_error::SecretsError;
 
 /// The metric that shows the hash of the configuration in use.
 const INFO: &str = "apiserver_encryption_config_controller_last_config_info{";
@@ -36,7 +37,7 @@ pub(super) async fn only_one(client: &Client) -> Result<(), SecretsError> {
 pub(super) async fn has_loaded(client: &Client, text: &str) -> Result<bool, SecretsError> {
     let page = client.call(Method::GET, "/metrics", "", Bytes::new()).await?;
     let page = String::from_utf8_lossy(&page);
-    let hex: String = Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = HEXLOWER.encode(&Sha256::digest(text));
     let hash = format!("hash=\"sha256:{hex}\"");
     Ok(page.lines().any(|line| {
         line.starts_with(INFO) && line.contains(&hash) && line.trim_end().ends_with(" 1")

@@ -6,7 +6,7 @@ use api_meta::Tree as _;
 use client::Client;
 use serde_json::Value;
 
-use super::error::SecretsError;
+use crate::secrets_error::SecretsError;
 
 /// The file of an API server's encryption configuration, and an administrator's client.
 pub(super) struct Target {

@@ -1,5 +1,5 @@
-//! Extended resources that devices serve: the DeviceClass of each resource, and the claim that the scheduler creates for
-//! a Pod that requests them (KEP-5004).
+//! Extended resources that devices serve: the DeviceClass of each resource, and the claim that the scheduler creates
+//! for a Pod that requests them (KEP-5004).
 
 use std::{cmp::Reverse, collections::HashMap};
 

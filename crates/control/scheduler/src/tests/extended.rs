@@ -40,16 +40,13 @@ async fn claim_is_created_for_extended_resources() {
     };
     let first = make(&admin, &Resource::PODS, pod("first")).await;
     let bound = async |name: &str, pointer: &str| {
-        let waiting = async {
-            loop {
-                let pod: Value = admin.get(&Resource::PODS, "default", name).await.unwrap();
-                if pod.pointer(pointer).is_some_and(|value| !value.is_null()) {
-                    return pod;
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
+        let read = async || {
+            let pod: Value = admin.get(&Resource::PODS, "default", name).await.unwrap();
+            let is_there = pod.pointer(pointer).is_some_and(|value| !value.is_null());
+            if is_there { Ok(pod) } else { Err(pod) }
         };
-        tokio::time::timeout(Duration::from_secs(60), waiting).await.expect("the Pod is handled")
+        let (limit, pause) = (Duration::from_secs(60), Duration::from_millis(20));
+        rt::retry(limit, pause, |_| true, read).await.expect("the Pod is handled")
     };
     let found = bound("first", "/spec/nodeName").await;
     assert!(found["status"]["nominatedNodeName"].is_null(), "{found}");

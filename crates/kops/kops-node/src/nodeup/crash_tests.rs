@@ -1,7 +1,7 @@
 //! Kills the configuration of a control plane at each of its writes, and runs it again on the same disk.
 //!
-//! The writer is this test's own program in a mount namespace, under strace, which kills it before it puts the n-th file
-//! in place. `cargo test -p kops-node crash_of_nodeup -- --nocapture` prints the table of steps and outcomes.
+//! The writer is this test's own program in a mount namespace, under strace, which kills it before it puts the n-th
+//! file in place. `cargo test -p kops-node crash_of_nodeup -- --nocapture` prints the table of steps and outcomes.
 
 use std::{
     fs,

@@ -60,7 +60,7 @@ pub(crate) fn rows(table: &Table, resource: &Resource) -> Markup {
                         tr {
                             @if with_namespace { td { (row.object.metadata.namespace) } }
                             @for (index, cell) in row.cells.iter().enumerate().filter(|(i, _)| shown(*i)) {
-                                @let text = text(cell);
+                                @let text = shown_text(cell);
                                 @if index == 0 { td { (link(row, resource, &text)) } } @else { td { (text) } }
                             }
                         }
@@ -86,7 +86,7 @@ pub(crate) fn object_path(resource: &Resource, namespace: &str, name: &str) -> S
 }
 
 /// Returns the text of a cell.
-fn text(cell: &serde_json::Value) -> String {
+fn shown_text(cell: &serde_json::Value) -> String {
     let text = match cell {
         serde_json::Value::Null => String::new(),
         serde_json::Value::String(text) => text.clone(),

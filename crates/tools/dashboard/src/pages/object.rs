@@ -55,14 +55,13 @@ fn hide_secrets(object: &mut Value) {
         return;
     }
     for field in ["data", "stringData"] {
-        for value in object[field].as_object_mut().into_iter().flat_map(|map| map.values_mut()) {
+        let map = object.get_mut(field).and_then(Value::as_object_mut);
+        for value in map.into_iter().flat_map(|map| map.values_mut()) {
             let size = value.as_str().map_or(0, str::len);
             *value = format!("(hidden: {size} characters)").into();
         }
     }
-    if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
-        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
-    }
+    object.remove(&["metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration"]);
 }
 
 /// Renders the links to the logs of a Pod's containers.

@@ -100,7 +100,7 @@ async fn nodes(client: &Client) -> Result<Vec<Problem>, PageError> {
 
 fn not_ready(table: &Table) -> Vec<String> {
     let is_ready = |status: &str| status.split(',').any(|word| word == "Ready");
-    let rows = table.rows.iter().filter(|row| !is_ready(table.text(row, "Status")));
+    let rows = table.rows.iter().filter(|row| !is_ready(table.cell(row, "Status")));
     rows.map(|row| row.object.metadata.name.clone()).filter(|name| api::is_name(name)).collect()
 }
 
@@ -137,7 +137,7 @@ async fn workloads(client: &Client) -> Result<Vec<Problem>, PageError> {
 fn missing(table: &Table, resource: &Resource) -> Vec<Problem> {
     let kind = if resource.plural == "statefulsets" { "StatefulSet" } else { "Deployment" };
     let rows = table.rows.iter().filter_map(|row| {
-        let (ready, wanted) = table.text(row, "Ready").split_once('/')?;
+        let (ready, wanted) = table.cell(row, "Ready").split_once('/')?;
         let (ready, wanted) = (ready.parse::<u64>().ok()?, wanted.parse::<u64>().ok()?);
         let (namespace, name) = (&row.object.metadata.namespace, &row.object.metadata.name);
         (ready < wanted).then(|| Problem {
