@@ -12,8 +12,13 @@ use crate::{
 type Requirement = (&'static str, &'static str);
 
 /// The programs that a cluster needs.
-const TO_RUN: &[Requirement] =
-    &[("containerd", "containerd"), ("runc", "runc"), ("nft", "nftables"), ("ip", "iproute2")];
+const TO_RUN: &[Requirement] = &[
+    ("containerd", "containerd"),
+    ("runc", "runc"),
+    ("nft", "nftables"),
+    ("ip", "iproute2"),
+    ("mkfs.ext4", "e2fsprogs"),
+];
 
 /// The additional programs for tests: another store, another firewall, the application of the test images.
 const TO_TEST: &[Requirement] = &[

@@ -64,9 +64,12 @@ impl Local {
             && let Some(growth) = &own.growth
         {
             let expanded = site.runtime.block_on(self.expand(own, growth, site));
-            expanded.map_err(|cause| {
-                Box::new(CsiError { step: VolumeStep::Expand, volume: self.volume.clone(), cause })
-            })?;
+            // The volume serves its Pods in its former size. It is expanded later, at the latest before the next mount.
+            if let Err(cause) = expanded {
+                let volume = self.volume.clone();
+                let error = CsiError { step: VolumeStep::Expand, volume, cause };
+                own.events.warn(&site.pod, "VolumeResizeFailed", error.to_string());
+            }
         }
         Ok(mounted)
     }

@@ -213,13 +213,14 @@ fn container_status(
         image: newest.image.clone(),
         image_id: newest.image_id.clone(),
         container_id: Some(id),
+        // The API server takes a running container without this field for one that cannot be resized.
         resources: newest
             .resources
             .as_ref()
             .filter(|_| running)
             .or(member.container.resources.as_ref())
-            .filter(|r| r.limits.is_some() || r.requests.is_some())
-            .cloned(),
+            .cloned()
+            .or(running.then(Default::default)),
         allocated_resources: member.container.resources.as_ref().and_then(|r| r.requests.clone()),
         volume_mounts: mounts(member, newest),
         ..ContainerStatus::default()

@@ -55,7 +55,6 @@ pub async fn run(args: Args, tasks: &rt::Tasks) -> Result<(), DashboardError> {
     tasks.keep("measurements", move || measurements::sample(sampled.clone(), into.clone()));
     let dashboard = Dashboard { client, access, measurements, timelines };
     let limits = serve::Limits { connections: 64, ..serve::Limits::default() };
-    let serving = serve::serve(listener, None, limits, Arc::new(dashboard), tasks.clone());
-    tasks.essential("dashboard", serving);
+    serve::serve(listener, None, limits, Arc::new(dashboard), tasks.clone()).await;
     Ok(())
 }

@@ -48,10 +48,18 @@ pub struct Plan {
     pub configs: Vec<ConfigVersion>,
 }
 
+impl Component {
+    /// Reports whether the versions differ in more than build metadata.
+    fn is_outdated(&self) -> bool {
+        let release = |version: &str| version.split('+').next().map(str::to_owned);
+        release(&self.current) != release(&self.target)
+    }
+}
+
 impl Plan {
     /// Returns `true` if a component has another version than the target.
     pub fn has_upgrade(&self) -> bool {
-        self.upgraded.iter().chain(&self.manual).any(|c| c.current != c.target)
+        self.upgraded.iter().chain(&self.manual).any(Component::is_outdated)
     }
 }
 

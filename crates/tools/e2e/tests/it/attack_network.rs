@@ -11,14 +11,16 @@ fn cve_2020_8554_services_take_no_address_of_the_node() {
     let refused = s.kubectl_with(&["create", "-f", "-"], external).refused();
     assert!(refused.contains("Use of external IPs is denied by admission control"), "{refused}");
 
-    // The addresses of load balancers are in the status, which admission does not check.
+    // The addresses of load balancers are in the status, which admission does not check. The cluster's own controller
+    // leaves the class of another alone.
     let server = s.kubectl("config view --raw -o jsonpath={.clusters[0].cluster.server}").ok();
     let port = server.trim().rsplit(':').next().unwrap_or_default();
     let node = s.field("nodes", "{.items[0].status.addresses[?(@.type=='InternalIP')].address}");
     for (name, port) in [("api", port), ("kubelet", "10250"), ("free", "8443")] {
         s.apply(&format!(
             r#"{{"apiVersion":"v1","kind":"Service","metadata":{{"name":"{name}"}},
-            "spec":{{"type":"LoadBalancer","selector":{{"app":"nobody"}},"ports":[{{"port":{port}}}]}}}}"#
+            "spec":{{"type":"LoadBalancer","loadBalancerClass":"example.com/other","selector":{{"app":"nobody"}},
+            "ports":[{{"port":{port}}}]}}}}"#
         ));
         let status =
             format!(r#"{{"status":{{"loadBalancer":{{"ingress":[{{"ip":"{node}"}}]}}}}}}"#);

@@ -134,7 +134,7 @@ fn has_loop_device(volume: &str) -> bool {
 
 #[test]
 fn volumes_have_their_sizes_and_are_expanded_while_in_use() {
-    let s = shared("storage");
+    let s = shared("storage-sizes");
     s.apply(CLAIMS);
     s.apply(PODS);
     for pod in ["sized", "beside"] {

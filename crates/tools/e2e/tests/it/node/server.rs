@@ -100,7 +100,7 @@ fn node_reports_conditions_capacity_and_lease() {
         "evictionHard"
     );
     assert_eq!(quantity("capacity", "pods"), 110);
-    assert_eq!(node["status"]["nodeInfo"]["kubeletVersion"], "v1.36.2");
+    assert_eq!(node["status"]["nodeInfo"]["kubeletVersion"], version::BUILD_VERSION);
     let lease = |field: &str| {
         let path = format!("{{.spec.{field}}}");
         s.kubectl_with(
