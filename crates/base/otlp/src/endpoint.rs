@@ -58,12 +58,10 @@ impl std::str::FromStr for Endpoint {
 fn tcp(text: &str) -> Result<Endpoint, EndpointError> {
     let invalid = || EndpointError::Address(text.to_owned());
     let authority: http::uri::Authority = text.parse().map_err(|_| invalid())?;
-    let has_user = text.contains('@');
-    if has_user || authority.host().is_empty() || authority.host().len() == text.len() - 1 {
-        return Err(invalid());
-    }
-    match authority.port() {
-        Some(port) if port.as_str().parse::<u16>().is_ok() => Ok(Endpoint::Tcp(text.to_owned())),
+    // What follows the host is a port. A user before it is not supported.
+    let rest = text.strip_prefix(authority.host()).filter(|_| !authority.host().is_empty());
+    match rest.ok_or_else(invalid)?.strip_prefix(':') {
+        Some(port) if port.parse::<u16>().is_ok() => Ok(Endpoint::Tcp(text.to_owned())),
         Some(_) => Err(invalid()),
         None => Ok(Endpoint::Tcp(format!("{text}:{PORT}"))),
     }

@@ -118,27 +118,30 @@ struct Export {
 
 impl Export {
     async fn run(mut self, mut spans: mpsc::Receiver<SpanRecord>, shutdown: Shutdown) {
+        // It outlives the futures that the shutdown drops, so that no span is lost with them.
+        let mut batch = Vec::new();
         loop {
-            let next = shutdown.unless_stopping(next_batch(&mut spans, self.delay)).await;
-            let Some(Some(batch)) = next else { break };
-            let request = self.request(batch);
-            // Dropped on shutdown, which then loses this batch.
-            if shutdown.unless_stopping(self.export(request)).await.is_none() {
+            let filled = fill(&mut spans, &mut batch, self.delay);
+            if shutdown.unless_stopping(filled).await != Some(true) {
+                break;
+            }
+            let request = self.request(std::mem::take(&mut batch));
+            if shutdown.unless_stopping(self.export(&request)).await.is_none() {
+                let _ = timeout(LAST, self.export(&request)).await;
                 break;
             }
         }
         spans.close();
-        let mut rest = Vec::new();
-        while spans.recv_many(&mut rest, BATCH).await > 0 {}
-        if !rest.is_empty() {
-            let request = self.request(rest);
-            let _ = timeout(LAST, self.export(request)).await;
+        while spans.recv_many(&mut batch, BATCH).await > 0 {}
+        if !batch.is_empty() {
+            let request = self.request(batch);
+            let _ = timeout(LAST, self.export(&request)).await;
         }
     }
 
     /// Exports a batch. Retries while the collector is absent or busy; the queue bounds what waits meanwhile.
-    async fn export(&mut self, request: ExportTraceServiceRequest) {
-        let count = count(&request);
+    async fn export(&mut self, request: &ExportTraceServiceRequest) {
+        let count = count(request);
         let end = Instant::now() + PATIENCE;
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
         loop {
@@ -173,22 +176,24 @@ impl Export {
     }
 }
 
-/// Returns the spans of a batch: as many as there are within a delay. `None` if there will be no more.
-async fn next_batch(
+/// Adds spans to a batch: as many as there are within a delay after the first. Returns `false` if there will be no
+/// more.
+async fn fill(
     spans: &mut mpsc::Receiver<SpanRecord>,
+    batch: &mut Vec<SpanRecord>,
     delay: Duration,
-) -> Option<Vec<SpanRecord>> {
-    let mut batch = vec![spans.recv().await?];
+) -> bool {
+    if spans.recv_many(batch, 1).await == 0 {
+        return false;
+    }
     let end = Instant::now() + delay;
     while batch.len() < BATCH {
         let room = BATCH - batch.len();
-        let more = spans.recv_many(&mut batch, room);
-        if timeout_at(end, more).await.is_ok_and(|count| count > 0) {
-            continue;
+        if !timeout_at(end, spans.recv_many(batch, room)).await.is_ok_and(|count| count > 0) {
+            break;
         }
-        break;
     }
-    Some(batch)
+    true
 }
 
 /// Returns `true` if OTLP permits to send the same spans again.
