@@ -214,9 +214,9 @@ mod tests {
 
     #[test]
     fn ended_migration_no_longer_runs() {
-        let running = with_outcome(&[], Outcome::Running, "", "t1");
+        let running = with_outcome(&[], Outcome::Running, "", "2026-01-01T00:00:00Z");
         assert_eq!(running.len(), 1);
-        let done = with_outcome(&running, Outcome::Succeeded, "", "t2");
+        let done = with_outcome(&running, Outcome::Succeeded, "", "2026-01-01T00:00:01Z");
         let states: Vec<_> =
             done.iter().map(|c| (c["type"].as_str(), c["status"].as_str())).collect();
         assert_eq!(states, [(Some("Running"), Some("False")), (Some("Succeeded"), Some("True"))]);
@@ -224,6 +224,9 @@ mod tests {
             serde_json::from_value(json!({"status": {"conditions": conditions}})).unwrap()
         };
         assert!(migration(&done).has_ended() && !migration(&running).has_ended());
-        assert!(migration(&with_outcome(&running, Outcome::Failed, "m", "t2")).has_ended());
+        assert!(
+            migration(&with_outcome(&running, Outcome::Failed, "m", "2026-01-01T00:00:01Z"))
+                .has_ended()
+        );
     }
 }

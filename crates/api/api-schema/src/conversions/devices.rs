@@ -73,17 +73,25 @@ fn nest(request: &mut Map<String, Value>) {
         .filter(|(_, value)| !is_empty(value))
         .collect();
     let has_alternatives = request.get("firstAvailable").is_some_and(|list| !is_empty(list));
+    let alternatives = request.get_mut("firstAvailable").and_then(Value::as_array_mut);
+    let alternatives = alternatives.into_iter().flatten();
+    alternatives.filter_map(Value::as_object_mut).for_each(set_amount);
     if has_alternatives && exactly.is_empty() {
         return;
     }
     if !has_alternatives {
-        let mode = exactly.entry("allocationMode").or_insert_with(|| json!("ExactCount"));
-        if mode == "ExactCount" {
-            exactly.entry("count").or_insert_with(|| json!(1));
-        }
+        set_amount(&mut exactly);
     }
     exactly.entry("deviceClassName").or_insert_with(|| json!(""));
     request.insert("exactly".to_owned(), exactly.into());
+}
+
+/// Sets the defaults of the amount of devices.
+fn set_amount(request: &mut Map<String, Value>) {
+    let mode = request.entry("allocationMode").or_insert_with(|| json!("ExactCount"));
+    if mode == "ExactCount" {
+        request.entry("count").or_insert_with(|| json!(1));
+    }
 }
 
 fn flatten(request: &mut Map<String, Value>) {

@@ -214,7 +214,8 @@ async fn reports_missing_program_and_keeps_directory_of_earlier_version() {
     node.volumes.mounts = Arc::new(sys::mount::RecordedMounts::default());
     node.volumes.programs = VolumePrograms::new("/nonexistent", Duration::from_secs(30));
     let error = node.mount("one").await.unwrap_err();
-    let words = "run mkfs.ext4: No such file or directory (os error 2); install it on the node";
+    let words = "run mkfs.ext4: it cannot be started: No such file or directory (os error 2); is it installed on \
+                 the node?";
     assert!(error.ends_with(words), "{error}");
     fs::remove_dir_all(node.root().join(".new")).unwrap();
     fs::write(node.root().join("pvc-1/row"), "1").unwrap();

@@ -86,9 +86,9 @@ async fn records_no_request_of_others_who_ask_for_it() {
         assert_eq!(other.send("GET", "/api/v1/secrets", &headers, "").await.code, 403);
     }
     let monitor = bench.server.user("prometheus", &["system:monitoring"]);
-    assert_eq!(monitor.send("GET", "/livez", &headers, "").await.code, 200);
+    assert_eq!(monitor.send("GET", "/version", &headers, "").await.code, 200);
     let span = bench.collector.span("GET").await;
-    assert_eq!(text(&span.span, "url.path"), "/livez");
+    assert_eq!(text(&span.span, "url.path"), "/version");
     assert_eq!(bench.collector.names(), ["GET"]);
 }
 
