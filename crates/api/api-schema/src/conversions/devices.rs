@@ -130,8 +130,8 @@ mod tests {
 
     #[test]
     fn moves_members_of_exact_requests_and_keeps_alternatives() {
-        let alternatives =
-            json!({"name": "any", "firstAvailable": [{"name": "a", "deviceClassName": "gpu"}]});
+        let alternatives = json!({"name": "any", "firstAvailable": [
+            {"name": "a", "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}]});
         let claim = json!({"spec": {"devices": {"requests": [
             {"name": "one", "deviceClassName": "gpu", "allocationMode": "All", "adminAccess": false},
             alternatives]}}});

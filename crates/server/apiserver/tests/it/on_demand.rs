@@ -121,6 +121,8 @@ async fn keeps_trust_bundles_while_their_version_is_off() {
     let rbac = "/apis/rbac.authorization.k8s.io/v1";
     api.post(&format!("{rbac}/clusterroles"), &role).await.ok();
     api.post(&format!("{rbac}/clusterrolebindings"), &binding).await.ok();
+    // The answer waits for the cache from which rights are decided.
+    api.get(&format!("{rbac}/clusterrolebindings")).await.ok();
     let eve = server.user("eve", &[]);
     eve.post(path, &bundle("eves", "")).await.ok();
     let message = eve.post(path, &bundle("a.b:c:two", "a.b/c")).await.refused(403, "Forbidden");
