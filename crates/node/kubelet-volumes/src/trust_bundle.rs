@@ -1,6 +1,6 @@
 //! The file of a projected volume with the trust anchors of ClusterTrustBundles.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use api_meta::LabelSelector;
 use client::{List, ListOptions, Resource};
@@ -19,15 +19,8 @@ const BUNDLES: Resource = Resource::CLUSTER_TRUST_BUNDLES;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Bundle {
-    metadata: Metadata,
+    metadata: api_meta::ObjectMeta,
     spec: Spec,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Metadata {
-    #[serde(deserialize_with = "api_meta::null_default")]
-    labels: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -1,5 +1,6 @@
 //! The reads from the API server.
 
+use api_meta::{ListMeta, ObjectMeta};
 use client::Client;
 use http::Method;
 use serde::Deserialize;
@@ -64,20 +65,9 @@ pub(crate) fn is_name(text: &str) -> bool {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Table {
-    pub(crate) metadata: Metadata,
+    pub(crate) metadata: ListMeta,
     pub(crate) column_definitions: Vec<Column>,
     pub(crate) rows: Vec<Row>,
-}
-
-/// The metadata of a list or of an object in it.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct Metadata {
-    pub(crate) name: String,
-    pub(crate) namespace: String,
-    #[serde(rename = "continue")]
-    pub(crate) next: String,
-    pub(crate) remaining_item_count: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -98,13 +88,14 @@ pub(crate) struct Row {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Object {
-    pub(crate) metadata: Metadata,
+    pub(crate) metadata: ObjectMeta,
 }
 
 impl Table {
     /// Returns the number of objects on this and later pages.
     pub(crate) fn total(&self) -> u64 {
-        self.rows.len() as u64 + self.metadata.remaining_item_count.unwrap_or_default()
+        self.rows.len() as u64
+            + self.metadata.remaining_item_count.unwrap_or_default().unsigned_abs()
     }
 
     /// Returns a row's cell in the named column.

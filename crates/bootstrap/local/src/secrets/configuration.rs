@@ -151,9 +151,10 @@ impl Configuration {
         for entry in entries {
             let provider = first_provider(entry).to_owned();
             let known = PROVIDERS.iter().find(|(name, _)| *name == provider);
+            let first = entry.items_mut("providers").next();
             if let Some((_, length)) = known
                 && let Some(Value::Array(keys)) =
-                    entry.pointer_mut(&format!("/providers/0/{provider}/keys"))
+                    first.and_then(|first| first.get_mut(&provider)?.get_mut("keys"))
             {
                 change(*length, keys);
             }

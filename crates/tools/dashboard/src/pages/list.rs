@@ -30,10 +30,10 @@ pub(crate) async fn content(
             }
         }
         (rows(&table, resource))
-        @if !table.metadata.next.is_empty() {
+        @if !table.metadata.r#continue.is_empty() {
             p {
                 a rel="next" href=(format!(
-                    "{path}?namespace={namespace}&continue={}", client::escape(&table.metadata.next)
+                    "{path}?namespace={namespace}&continue={}", client::escape(&table.metadata.r#continue)
                 )) { "Next page" }
                 @if let Some(rest) = table.metadata.remaining_item_count { " (" (rest) " more)" }
             }
