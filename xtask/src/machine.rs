@@ -28,6 +28,8 @@ const TO_TEST: &[Requirement] = &[
     ("etcd", "etcd-server"),
     ("nsenter", "util-linux"),
     ("sysctl", "procps"),
+    // It kills a program at a chosen system call.
+    ("strace", "strace"),
     // The programs for machines that boot from the network, and for their clients.
     ("curl", "curl"),
     ("dhclient", "isc-dhcp-client"),
