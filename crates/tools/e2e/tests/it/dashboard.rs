@@ -197,6 +197,13 @@ impl<'a> Browser<'a> {
     }
 }
 
+impl Drop for Browser<'_> {
+    /// Ends the browser, which outlives its driver otherwise.
+    fn drop(&mut self) {
+        let _ = self.s.on_node("curl", &["-sS", "-m", "10", "-X", "DELETE", &self.session]);
+    }
+}
+
 #[test]
 #[ignore = "needs Chromium and chromedriver"]
 fn browser_and_keyboard_reach_every_page() {
