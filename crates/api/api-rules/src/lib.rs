@@ -8,6 +8,7 @@
 //! - Messages are upstream's, because users and programs match on them.
 
 pub mod amounts;
+mod conditions;
 pub mod cron;
 mod disabled_fields;
 pub mod expressions;

@@ -214,38 +214,42 @@ impl Reader<'_> {
         Ok(Value::Object(members))
     }
 
+    /// Reads the item of a tag. Every tag is a level, because tags can be nested.
     fn tagged(&mut self, tag: u64) -> Result<Value, CborError> {
+        self.budget.enter()?;
         let at = self.decoder.offset();
         let head = self.head()?;
-        match (tag, head) {
+        let value = match (tag, head) {
             (tag::BASE64URL | tag::BASE64 | tag::BASE16, Header::Bytes(length)) => {
                 let bytes = self.bytes(StringKind::Bytes, length)?;
                 // The text is at most twice as long.
                 self.budget.spend(2 * bytes.len())?;
-                Ok(Value::String(match tag {
+                Value::String(match tag {
                     tag::BASE64URL => BASE64_URL_SAFE_NO_PAD.encode(bytes),
                     tag::BASE64 => BASE64_STANDARD.encode(bytes),
                     _ => HEXLOWER.encode(&bytes),
-                }))
+                })
             }
             (tag::TIME, head) => {
                 let time = self.value(at, head)?;
                 let is_valid = time.as_str().is_some_and(|time| time.parse::<Timestamp>().is_ok());
-                if is_valid { Ok(time) } else { Err(CborError::Time(at)) }
+                if !is_valid {
+                    return Err(CborError::Time(at));
+                }
+                time
             }
             (tag::EPOCH, head) => {
                 let time = self.value(at, head)?;
-                epoch(&time).map(Value::String).ok_or(CborError::Time(at))
+                Value::String(epoch(&time).ok_or(CborError::Time(at))?)
             }
-            (tag::POSITIVE_BIGNUM | tag::NEGATIVE_BIGNUM, _) => Err(CborError::Overflow(at)),
-            // Other tags, and the one of self-described CBOR, change nothing. Tags within tags are nested.
-            (_, head) => {
-                self.budget.enter()?;
-                let value = self.value(at, head)?;
-                self.budget.leave();
-                Ok(value)
+            (tag::POSITIVE_BIGNUM | tag::NEGATIVE_BIGNUM, _) => {
+                return Err(CborError::Overflow(at));
             }
-        }
+            // Other tags, and the one of self-described CBOR, change nothing.
+            (_, head) => self.value(at, head)?,
+        };
+        self.budget.leave();
+        Ok(value)
     }
 }
 

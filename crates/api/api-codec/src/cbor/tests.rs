@@ -1,11 +1,10 @@
+use data_encoding::HEXLOWER;
 use serde_json::{Value, json};
 
 use super::*;
 
 fn hex(text: &str) -> Vec<u8> {
-    let digits: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
-    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
-    digits.chunks(2).map(byte).collect()
+    HEXLOWER.decode(text.replace(' ', "").as_bytes()).unwrap()
 }
 
 #[test]
@@ -91,8 +90,8 @@ fn rejects_input_without_json_value() {
 
 #[test]
 fn bounds_depth_and_memory() {
-    for head in [0x81, 0x9f, 0xa1, 0xd8, 0xc6] {
-        // An array, an array of indefinite length, maps with the key "", and two forms of tags.
+    for head in [0x81, 0x9f, 0xa1, 0xd8, 0xc0, 0xc1, 0xc6] {
+        // An array, an array of indefinite length, maps with the key "", and tags: two of times, and others.
         let level: &[u8] = match head {
             0xa1 => &[0xa1, 0x40],
             0xd8 => &[0xd8, 0x64],

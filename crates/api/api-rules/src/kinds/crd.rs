@@ -7,6 +7,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
 use crate::{
+    conditions::is_true,
     fields::{
         FieldRule,
         Rule::{IsText, IsWithin, Required, TextIfAny, Within},
@@ -60,11 +61,7 @@ pub(crate) static CUSTOM_RESOURCE_DEFINITION: Strategy = Strategy {
     ],
     check_update: |new, old, errors| {
         for field in ["spec.group", "spec.scope", "spec.names.kind", "spec.names.plural"] {
-            let established = old
-                .items("status.conditions")
-                .iter()
-                .any(|c| c.text("type") == "Established" && c.text("status") == "True");
-            if established || !field.starts_with("spec.names.kind") {
+            if is_true(old, "Established") || !field.starts_with("spec.names.kind") {
                 crate::meta::check_immutable(new, old, field, errors);
             }
         }

@@ -3,7 +3,7 @@
 use api_meta::{ErrorList, FieldError, Path, Tree as _};
 use serde_json::{Value, json};
 
-use crate::strategy::Strategy;
+use crate::{conditions::is_true, strategy::Strategy};
 
 pub(crate) static STORAGE_VERSION_MIGRATION: Strategy = Strategy {
     status: Some(|| json!({})),
@@ -26,17 +26,13 @@ pub(crate) static STORAGE_VERSION_MIGRATION: Strategy = Strategy {
     ..Strategy::PLAIN
 };
 
-fn is_true(migration: &Value, kind: &str) -> bool {
-    let mut conditions = migration.items("status.conditions").iter();
-    conditions.any(|c| c.text("type") == kind && c.text("status") == "True")
-}
-
 /// Validates a status: a migration ends once, and its resourceVersion stays.
 fn check_status(new: &Value, old: &Value, errors: &mut ErrorList) {
     let path = Path::new("status");
-    let version = |migration: &Value| migration.text("status.resourceVersion").to_owned();
+    let (before, version) =
+        (old.text("status.resourceVersion"), new.text("status.resourceVersion"));
     let field = path.child("resourceVersion");
-    match version(new).as_str() {
+    match version {
         "" => {}
         text => match text.parse::<i64>() {
             Ok(0..) => {}
@@ -50,8 +46,8 @@ fn check_status(new: &Value, old: &Value, errors: &mut ErrorList) {
             }
         },
     }
-    if !version(old).is_empty() && version(old) != version(new) {
-        errors.push(FieldError::invalid(&field, version(new), "cannot be updated"));
+    if !before.is_empty() && before != version {
+        errors.push(FieldError::invalid(&field, version, "cannot be updated"));
     }
     let field = path.child("conditions");
     let (succeeded, failed) = (is_true(new, "Succeeded"), is_true(new, "Failed"));

@@ -63,7 +63,7 @@ pub(crate) fn is_extended(name: &str) -> bool {
 
 /// Reports whether a resource's request may be lower than its limit. Huge pages and extended resources may not.
 fn can_overcommit(name: &str) -> bool {
-    !is_extended(name) && !name.starts_with("hugepages-")
+    !is_extended(name.trim_start_matches("requests.")) && !name.starts_with("hugepages-")
 }
 
 pub(crate) fn validate_container_resource_name(name: &str, path: &Path, errors: &mut ErrorList) {
@@ -150,4 +150,24 @@ fn validate_container_amount(
 fn is_whole_pages(amount: &Quantity, size: &str) -> bool {
     let size = Quantity::parse(size).map_or(0, |size| size.value());
     size > 0 && amount.value() % size == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overcommits_only_native_resources() {
+        for name in ["cpu", "memory", "kubernetes.io/x"] {
+            assert!(can_overcommit(name), "{name}");
+        }
+        for name in [
+            "hugepages-2Mi",
+            "example.com/gpu",
+            "requests.example.com/gpu",
+            "deviceclass.resource.kubernetes.io/gpu",
+        ] {
+            assert!(!can_overcommit(name), "{name}");
+        }
+    }
 }

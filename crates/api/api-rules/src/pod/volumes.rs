@@ -264,7 +264,8 @@ fn source_paths(entry: &Value) -> impl Iterator<Item = &str> {
 }
 
 fn validate_trust_bundle(source: &Value, path: &Path, errors: &mut ErrorList) {
-    let (name, signer) = (source.opt_text("name"), source.opt_text("signerName"));
+    // An empty name is a name too.
+    let (name, signer) = (source.at("name").as_str(), source.at("signerName").as_str());
     let selector = (source.at("labelSelector"), path.child("labelSelector"));
     match (name, signer) {
         (Some(_), Some(_)) => {
@@ -313,5 +314,38 @@ fn validate_mode(object: &Value, field: &str, path: &Path, errors: &mut ErrorLis
     {
         let detail = "must be a number between 0 and 0777 (octal), both inclusive";
         errors.push(FieldError::invalid(&path.child(field), mode, detail));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn rejects_trust_bundles_without_one_valid_reference() {
+        for (source, words) in [
+            (json!({"name": "a", "path": "p"}), None),
+            (json!({"signerName": "a.b/c", "path": "p"}), None),
+            (json!({"path": "p"}), Some("either name or signerName must be specified")),
+            (json!({"name": "", "path": "p"}), Some("must be a valid object name")),
+            (
+                json!({"name": "", "signerName": "a.b/c", "path": "p"}),
+                Some("only one of name and signerName may be used"),
+            ),
+            (
+                json!({"name": "a", "labelSelector": {}, "path": "p"}),
+                Some("labelSelector must be unset if name is specified"),
+            ),
+        ] {
+            let mut errors = ErrorList::default();
+            validate_trust_bundle(&source, &Path::new("bundle"), &mut errors);
+            let text = api_meta::aggregate(&errors);
+            assert!(
+                words.map_or(errors.is_empty(), |words| text.contains(words)),
+                "{source}: {text}"
+            );
+        }
     }
 }

@@ -7,6 +7,7 @@ use super::{
     column::{AGE, NAME, Table, age, boolean, integer, name, text},
     format,
 };
+use crate::conditions;
 
 pub(super) static JOBS: Table = Table {
     columns: &[
@@ -35,7 +36,7 @@ pub(super) static JOBS: Table = Table {
 };
 
 fn status(job: &Value) -> &'static str {
-    let has = |kind| format::is_true(job, kind);
+    let has = |kind| conditions::is_true(job, kind);
     if has("Complete") {
         "Complete"
     } else if has("Failed") {

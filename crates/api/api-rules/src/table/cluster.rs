@@ -7,6 +7,7 @@ use super::{
     column::{AGE, DEFAULT, NAME, Table, age, boolean, integer, name, text},
     format,
 };
+use crate::conditions;
 
 pub(super) fn admission(resource: &str) -> &'static Table {
     match resource {
@@ -72,7 +73,7 @@ pub(super) static API_SERVICES: Table = Table {
         } else {
             format!("{}/{}", service.text("namespace"), service.text("name"))
         };
-        let available = match format::condition(object, "Available") {
+        let available = match conditions::condition(object, "Available") {
             None => "Unknown".to_owned(),
             Some(c) if c.text("status") == "True" => "True".to_owned(),
             Some(c) => format!("{} ({})", c.text("status"), c.text("reason")),
@@ -98,7 +99,7 @@ pub(super) static FLOW_SCHEMAS: Table = Table {
         text("MissingPL"),
     ],
     cells: |schema, now| {
-        let dangling = format::condition(schema, "Dangling").map_or("?", |c| c.text("status"));
+        let dangling = conditions::condition(schema, "Dangling").map_or("?", |c| c.text("status"));
         let method = schema.text("spec.distinguisherMethod.type");
         vec![
             name(schema),

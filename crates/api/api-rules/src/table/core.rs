@@ -7,6 +7,7 @@ use super::{
     column::{AGE, NAME, Table, age, name, text},
     format,
 };
+use crate::conditions;
 
 pub(super) static COMPONENT_STATUSES: Table = Table {
     columns: &[NAME, text("Status"), text("Message"), text("Error")],
@@ -92,7 +93,7 @@ pub(super) static NODES: Table = Table {
 };
 
 fn node_status(node: &Value) -> String {
-    let mut status = match format::condition(node, "Ready") {
+    let mut status = match conditions::condition(node, "Ready") {
         Some(ready) if ready.text("status") == "True" => "Ready",
         Some(_) => "NotReady",
         None => "Unknown",

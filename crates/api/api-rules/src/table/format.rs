@@ -88,15 +88,6 @@ pub(super) fn access_modes(modes: &[Value]) -> String {
     short.join(",")
 }
 
-/// Returns a condition of an object, or `None`.
-pub(super) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
-    object.items("status.conditions").iter().find(|c| c.text("type") == kind)
-}
-
-pub(super) fn is_true(object: &Value, kind: &str) -> bool {
-    condition(object, kind).is_some_and(|c| c.text("status") == "True")
-}
-
 /// Returns the addresses of a load balancer.
 pub(super) fn balancer(object: &Value) -> String {
     let list: Vec<&str> = object

@@ -9,6 +9,7 @@ use super::{
     column::{AGE, NAME, Table, age, name, text},
     format,
 };
+use crate::conditions;
 
 pub(super) static PODS: Table = Table {
     columns: &[
@@ -87,7 +88,7 @@ impl Summary {
             summary.reason = "SchedulingGated".to_owned();
         }
         let (initializing, sidecar_restarts) = summary.init_containers(pod);
-        if !initializing || format::is_true(pod, "Initialized") {
+        if !initializing || conditions::is_true(pod, "Initialized") {
             summary.restarts = sidecar_restarts;
             summary.containers(pod);
         }
@@ -151,7 +152,7 @@ impl Summary {
             }
         }
         if self.reason == "Completed" && running {
-            let ready = format::is_true(pod, "Ready");
+            let ready = conditions::is_true(pod, "Ready");
             self.reason = if ready { "Running" } else { "NotReady" }.to_owned();
         }
     }
@@ -176,6 +177,6 @@ fn readiness_gates(pod: &Value) -> String {
     if gates.is_empty() {
         return "<none>".to_owned();
     }
-    let open = gates.iter().filter(|g| format::is_true(pod, g.text("conditionType"))).count();
+    let open = gates.iter().filter(|g| conditions::is_true(pod, g.text("conditionType"))).count();
     format!("{open}/{}", gates.len())
 }

@@ -2,6 +2,7 @@
 //!
 //! v1beta1 has the fields of an exact request in the request itself, and those of a device in its member `basic`.
 
+use api_meta::Tree as _;
 use serde_json::{Map, Value, json};
 
 use super::conversion::Conversion;
@@ -21,16 +22,17 @@ const EXACT: [&str; 7] = [
 pub(super) fn between(plural: &str) -> Option<Conversion> {
     Some(match plural {
         "resourceclaims" => conversion(
-            |tree| each_request(tree, "spec", nest),
-            |tree| each_request(tree, "spec", flatten),
+            |tree| each(tree, "spec.devices.requests", nest),
+            |tree| each(tree, "spec.devices.requests", flatten),
         ),
         "resourceclaimtemplates" => conversion(
-            |tree| each_request(tree, "spec.spec", nest),
-            |tree| each_request(tree, "spec.spec", flatten),
+            |tree| each(tree, "spec.spec.devices.requests", nest),
+            |tree| each(tree, "spec.spec.devices.requests", flatten),
         ),
-        "resourceslices" => {
-            conversion(|tree| each_device(tree, unwrap_basic), |tree| each_device(tree, wrap_basic))
-        }
+        "resourceslices" => conversion(
+            |tree| each(tree, "spec.devices", unwrap_basic),
+            |tree| each(tree, "spec.devices", wrap_basic),
+        ),
         _ => return None,
     })
 }
@@ -41,17 +43,7 @@ fn conversion(to_storage: fn(&mut Value), from_storage: fn(&mut Value)) -> Conve
 
 /// Calls a function with each member of a list of objects.
 fn each(tree: &mut Value, path: &str, change: fn(&mut Map<String, Value>)) {
-    let list = path.split('.').try_fold(tree, |tree, name| tree.get_mut(name));
-    let items = list.and_then(Value::as_array_mut).into_iter().flatten();
-    items.filter_map(Value::as_object_mut).for_each(change);
-}
-
-fn each_request(tree: &mut Value, spec: &str, change: fn(&mut Map<String, Value>)) {
-    each(tree, &format!("{spec}.devices.requests"), change);
-}
-
-fn each_device(tree: &mut Value, change: fn(&mut Map<String, Value>)) {
-    each(tree, "spec.devices", change);
+    tree.items_mut(path).filter_map(Value::as_object_mut).for_each(change);
 }
 
 /// Reports whether a member has no value.
@@ -115,8 +107,6 @@ fn wrap_basic(device: &mut Map<String, Value>) {
 
 #[cfg(test)]
 mod tests {
-    use api_meta::Tree as _;
-
     use super::*;
 
     fn converted(plural: &str, tree: &Value) -> (Value, Value) {
