@@ -6,7 +6,8 @@
 //! the same functions.
 //!
 //! Targets run on a stack as small as that of a server's threads. The address space is limited, so that a large tree
-//! ends the tests and not the machine.
+//! ends the test and not the machine. So a test with a target runs again in a process of its own: the tests beside it
+//! may start programs that need more. Code before the call of [`fuzz`] runs in both processes.
 //!
 //! In a build that counts [`steps`], each input has a limited number of steps, depending on its length.
 //!
@@ -19,6 +20,7 @@ use std::{
     fs,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     path::Path,
+    process::Command,
     thread,
     time::{Duration, Instant},
 };
@@ -34,8 +36,10 @@ const MAX_STEPS: u64 = 20_000_000;
 const MAX_STEPS_PER_BYTE: u64 = 4_000;
 /// The default stack size of tokio's threads, in bytes.
 const STACK: usize = 2 << 20;
-/// The limit of the address space, in bytes: more than all tests of a crate need, and less than an input could request.
+/// The limit of the address space, in bytes: more than a target needs, and less than an input could request.
 const MEMORY: u64 = 4 << 30;
+/// The variable with the name of the target that a process runs.
+const TARGET: &str = "WINDLASS_FUZZ_TARGET";
 /// The maximum size of damaged inputs, in bytes, except for those that are enlarged on purpose.
 const LARGE: usize = 1 << 16;
 /// Pieces that break parsers of any format.
@@ -73,7 +77,7 @@ const PIECES: [&[u8]; 24] = [
 ///
 /// Panics if the target panics or takes too long.
 pub fn fuzz(manifest: &str, name: &str, seeds: &[&[u8]], target: impl Fn(&[u8]) + Sync) {
-    on_small_stack(|| all(manifest, name, seeds, &target));
+    in_own_process(name, || all(manifest, name, seeds, &target));
 }
 
 /// Runs a target on large inputs that once took too long, without damaging them.
@@ -82,7 +86,7 @@ pub fn fuzz(manifest: &str, name: &str, seeds: &[&[u8]], target: impl Fn(&[u8]) 
 ///
 /// Panics if the target panics or takes too long.
 pub fn try_large(name: &str, inputs: &[Vec<u8>], target: impl Fn(&[u8]) + Sync) {
-    on_small_stack(|| {
+    in_own_process(name, || {
         for (number, input) in inputs.iter().enumerate() {
             let (took, steps) = measured(|| target(input));
             eprintln!("{name} {number}: {} bytes, {took:?}, {steps} steps", input.len());
@@ -109,6 +113,26 @@ fn too_long(length: usize, took: Duration, steps: u64) -> Option<String> {
     (took >= SLOW).then(|| format!("takes {took:?}"))
 }
 
+/// Runs the calling test again in a process of its own, which calls `run`. The test runs on a thread with its name.
+fn in_own_process(name: &str, run: impl FnOnce() + Send) {
+    if let Some(target) = std::env::var_os(TARGET) {
+        if target == name {
+            on_small_stack(run);
+        }
+        return;
+    }
+    let thread = thread::current();
+    let test = thread.name().unwrap_or_default();
+    let own = std::env::current_exe().unwrap_or_else(|e| panic!("finding this program: {e}"));
+    let mut command = Command::new(own);
+    command.args(["--exact", test, "--include-ignored", "--show-output"]).env(TARGET, name);
+    let output = command.output().unwrap_or_else(|e| panic!("starting {name}: {e}"));
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    eprintln!("{out}{err}");
+    assert!(output.status.success() && out.contains("1 passed"), "{name} fails in test {test:?}");
+}
+
 fn on_small_stack(run: impl FnOnce() + Send) {
     bound_memory();
     let outcome = thread::scope(|scope| {
@@ -120,7 +144,7 @@ fn on_small_stack(run: impl FnOnce() + Send) {
     }
 }
 
-/// Limits the address space. An allocation beyond the limit aborts the tests and prints its size.
+/// Limits the address space. An allocation beyond the limit aborts the test and prints its size.
 fn bound_memory() {
     let limit = Some(MEMORY);
     // A lower limit of the machine stays.
@@ -245,14 +269,27 @@ fn damage(input: &mut Vec<u8>, inputs: &[Vec<u8>], dice: &mut Dice) {
 
 #[cfg(test)]
 mod tests {
+    use rustix::process::getrlimit;
+
     use super::*;
+
+    #[test]
+    fn limits_memory_in_another_process_only() {
+        let before = getrlimit(Resource::As).current;
+        fuzz(env!("CARGO_MANIFEST_DIR"), "limits", &[b"a"], |_| {
+            assert!(getrlimit(Resource::As).current.is_some_and(|limit| limit <= MEMORY));
+        });
+        if std::env::var_os(TARGET).is_none() {
+            assert_eq!(getrlimit(Resource::As).current, before);
+        }
+    }
 
     #[test]
     fn finds_panicking_target_and_stores_input() {
         let directory = std::env::temp_dir().join(format!("windlass-fuzz-{}", std::process::id()));
         let manifest = directory.to_str().unwrap_or_default().to_owned();
         let target = |input: &[u8]| assert!(!input.windows(2).any(|w| w == b"}{"), "found");
-        let run = || catch_unwind(|| fuzz(&manifest, "braces", &[b"{\"a\": 1}"], target));
+        let run = || catch_unwind(|| all(&manifest, "braces", &[b"{\"a\": 1}"], &target));
         assert!(run().is_err(), "some damaged input has the two braces");
         let kept = corpus(&directory.join("corpus/braces"));
         assert_eq!(kept.len(), 1);

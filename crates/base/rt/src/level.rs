@@ -46,7 +46,6 @@ impl<T: Copy + PartialOrd> Level<T> {
 
 #[cfg(test)]
 mod tests {
-
     use parking_lot::Mutex;
 
     use super::*;

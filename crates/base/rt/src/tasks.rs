@@ -64,6 +64,7 @@ pub struct Tasks {
     next: Arc<AtomicU64>,
 }
 
+/// The state is changed in single steps, so that it holds after a panic.
 #[derive(Default)]
 struct State {
     running: BTreeMap<u64, Arc<str>>,
@@ -155,9 +156,9 @@ impl Tasks {
                 let ended = catch(TASK, &label, async { work().await }).await;
                 let missing = MissingTask::new(&label, ended);
                 tracing::warn!(task = %label, "a task ended unexpectedly; starting it again");
-                lock(&state).missing.insert(id, missing);
+                state.lock().missing.insert(id, missing);
                 pause.wait().await;
-                lock(&state).missing.remove(&id);
+                state.lock().missing.remove(&id);
             }
         });
     }
@@ -170,7 +171,7 @@ impl Tasks {
     ) {
         let name: Arc<str> = name.into();
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        lock(&self.state).running.insert(id, name.clone());
+        self.state.lock().running.insert(id, name.clone());
         let entry = Entry { id, name, state: self.state.clone(), stops };
         self.tracker.spawn(async move {
             let ended = catch(TASK, &entry.name, work).await;
@@ -186,7 +187,7 @@ impl Tasks {
         work: F,
     ) -> impl Future<Output = F::Output> + use<F> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        lock(&self.state).running.insert(id, name.clone());
+        self.state.lock().running.insert(id, name.clone());
         let entry = Entry { id, name: name.clone(), state: self.state.clone(), stops: None };
         self.tracker.track_future(async move {
             let _entry = entry;
@@ -196,29 +197,29 @@ impl Tasks {
 
     /// Returns the names of the running tasks.
     pub fn running(&self) -> Vec<Arc<str>> {
-        lock(&self.state).running.values().cloned().collect()
+        self.state.lock().running.values().cloned().collect()
     }
 
     /// Returns the tasks that should run and do not: loops that wait for their restart, and ended essential tasks.
     pub fn missing(&self) -> Vec<MissingTask> {
-        lock(&self.state).missing.values().cloned().collect()
+        self.state.lock().missing.values().cloned().collect()
     }
 
     /// Returns the essential task whose unexpected end stopped the process.
     pub fn failure(&self) -> Option<MissingTask> {
-        lock(&self.state).ended.clone()
+        self.state.lock().ended.clone()
     }
 
     /// Marks `name` as not ready until the returned guard is dropped.
     pub fn unready(&self, name: &str) -> UnreadyGuard {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        lock(&self.state).unready.insert(id, name.into());
+        self.state.lock().unready.insert(id, name.into());
         UnreadyGuard { id, state: self.state.clone() }
     }
 
     /// Returns the names that are not ready yet.
     pub fn not_ready(&self) -> Vec<Arc<str>> {
-        lock(&self.state).unready.values().cloned().collect()
+        self.state.lock().unready.values().cloned().collect()
     }
 
     /// Begins shutdown and waits at most `grace` for the tasks to end.
@@ -242,7 +243,7 @@ pub struct UnreadyGuard {
 
 impl Drop for UnreadyGuard {
     fn drop(&mut self) {
-        lock(&self.state).unready.remove(&self.id);
+        self.state.lock().unready.remove(&self.id);
     }
 }
 
@@ -261,7 +262,7 @@ impl Entry {
         }
         let missing = MissingTask::new(&self.name, how);
         tracing::error!(task = %self.name, "an essential task ended by itself: stopping");
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.missing.insert(self.id, missing.clone());
         state.ended.get_or_insert(missing);
     }
@@ -269,16 +270,11 @@ impl Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        lock(&self.state).running.remove(&self.id);
+        self.state.lock().running.remove(&self.id);
         if let Some(shutdown) = &self.stops {
             shutdown.stop();
         }
     }
-}
-
-/// The state is changed in single steps, so that it holds after a panic.
-fn lock(mutex: &Mutex<State>) -> parking_lot::MutexGuard<'_, State> {
-    mutex.lock()
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use crate::{credentials, tls::ClientTls};
 const MAX_HEAD: usize = 16 * 1024;
 
 /// A proxy between the client and a server.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Proxy {
     kind: Kind,
     host: String,
@@ -29,6 +29,13 @@ pub struct Proxy {
     authority: String,
     /// The name and password for the proxy.
     login: Option<(String, String)>,
+}
+
+impl fmt::Debug for Proxy {
+    /// Does not show the password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Proxy({})", self.authority)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -119,24 +126,22 @@ impl Proxy {
         tls: Option<&Arc<rustls::ClientConfig>>,
     ) -> io::Result<Box<dyn Stream>> {
         let reach = async {
-            let stream: Box<dyn Stream> = match &self.kind {
-                Kind::Dialer(dialer) => return dialer.dial(target).await,
-                Kind::Socket(path) => Box::new(UnixStream::connect(path).await?),
-                Kind::Http | Kind::Https(_) | Kind::Socks5 => {
-                    connection::connect(&self.authority).await?
-                }
-            };
+            let tcp = || connection::connect(&self.authority);
             match &self.kind {
-                Kind::Http | Kind::Socket(_) => self.tunnel(stream, target).await,
+                Kind::Http => self.tunnel(tcp().await?, target).await,
                 Kind::Https(own) => {
                     let own = own.as_ref().map(|own| own.current().http1.clone());
                     let tls = own.as_ref().or(tls);
                     let tls = tls.ok_or_else(|| io::Error::other("it has no TLS settings"))?;
-                    let stream = connection::encrypt(stream, &self.host, tls).await?;
+                    let stream = connection::encrypt(tcp().await?, &self.host, tls).await?;
                     self.tunnel(stream, target).await
                 }
-                Kind::Socks5 => self.socks(stream, target).await,
-                Kind::Dialer(_) => Ok(stream),
+                Kind::Socks5 => self.socks(tcp().await?, target).await,
+                Kind::Socket(path) => {
+                    let stream = Box::new(UnixStream::connect(path).await?);
+                    self.tunnel(stream, target).await
+                }
+                Kind::Dialer(dialer) => dialer.dial(target).await,
             }
         };
         let explain = |error: io::Error| {
