@@ -364,9 +364,8 @@ impl Args {
     }
 
     fn egress(&self) -> Result<Egress, EgressError> {
-        let given = self.egress_selector_config_file.as_ref();
-        let given = given.filter(|path| !path.as_os_str().is_empty());
-        given.map_or_else(|| Ok(Egress::default()), |path| Egress::load(path))
+        let given = self.egress_selector_config_file.as_deref();
+        given.map_or_else(|| Ok(Egress::default()), Egress::load)
     }
 
     fn token_keys(&self) -> Result<TokenKeys, FlagError> {
@@ -535,7 +534,7 @@ const IGNORED: &[Flag] = &[
     ("kubelet-read-only-port", true, "kubelets have no port without authentication"),
     ("kubelet-timeout", true, TUNING),
     ("lease-reuse-duration-seconds", true, TUNING),
-    ("livez-grace-period", true, "the server listens once it can answer"),
+    ("livez-grace-period", true, "/livez fails only while the initial objects are written"),
     ("max-connection-bytes-per-sec", true, TUNING),
     ("peer-advertise-ip", true, NO_PEERS),
     ("peer-advertise-port", true, NO_PEERS),

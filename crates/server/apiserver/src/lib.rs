@@ -147,10 +147,6 @@ pub fn admission_chain(config: &Config) -> Result<admission::Chain, AdmissionErr
 }
 
 /// Starts the server like [`start`], with an admission chain built by the caller.
-#[expect(
-    clippy::too_many_lines,
-    reason = "the list of the server's parts, in the order in which they start"
-)]
 pub async fn start_with(
     mut config: Config,
     chain: admission::Chain,
@@ -160,17 +156,10 @@ pub async fn start_with(
     let plugins = Plugins::load(&config)?;
     let image_policy = plugins.image_policy(&chain)?;
     let webhook_users = plugins.webhook_users(&chain)?;
-    let metrics = diagnostics::component_metrics(&config.features);
-    let proxy = config.egress.proxy(Network::ControlPlane);
-    let auditor = Auditor::new(&config.audit, proxy, &metrics, tasks)?;
-    let tracer = tracer(&config, &metrics, tasks)?;
-    if let Some(encryption) = &config.encryption {
-        encryption_metrics::follow(
-            encryption,
-            &metrics,
-            security::metrics::hash(&config.identity()),
-        );
-    }
+    // As upstream: a request waits in its queue for at most a quarter of the request timeout.
+    let gate = flow::Gate::new(config.seats, config.request_timeout / 4);
+    let instruments = instruments(&config, &gate, tasks)?;
+    let metrics = instruments.metrics.clone();
     let mut observers = Vec::new();
     let objects: Arc<Snapshot> = Arc::default();
     let identity = config
@@ -179,19 +168,11 @@ pub async fn start_with(
         .map(|client| Identity { certificate: client.certificate, key: client.key });
     let backends = Backends::new(objects.clone(), identity, config.egress.clone());
     let signing = Signing::start(&config, tasks).await?;
-    let security = Security::new(
-        &config,
-        signing,
-        &mut observers,
-        objects.clone(),
-        &backends,
-        &metrics,
-        tasks,
-    )?;
+    let seen = objects.clone();
+    let security =
+        Security::new(&config, signing, &mut observers, seen, &backends, &metrics, tasks)?;
     let hints = Hints::new(&config);
     observers.push(hints.observer());
-    // As upstream: a request waits in its queue for at most a quarter of the request timeout.
-    let gate = flow::Gate::new(config.seats, config.request_timeout / 4);
     observers.push(following(gate.clone()));
     let compute = Compute::new(&config, tasks);
     observers.push(following(compute.turns.clone()));
@@ -199,7 +180,7 @@ pub async fn start_with(
     observers.push(following(webhooks.clone()));
     let policies = Arc::new(Policies::new(&metrics));
     observers.push(following(policies.clone()));
-    let (custom, changes) = custom_kinds::observer();
+    let (custom, custom_kinds) = custom_kinds::observer();
     let (addressed, addresses) = service_repair::observer();
     let (levelled, levels) = flow_schemas::observer();
     let definitions = builtin::configured(&config.runtime_config, &config.features);
@@ -219,7 +200,7 @@ pub async fn start_with(
         let state = State {
             allocators: Arc::new(Allocators::new(pool, hints)),
             config,
-            cache: cache.clone(),
+            cache,
             security,
             steps: Steps::new(&metrics, &chain),
             deprecated: deprecated_apis(&metrics),
@@ -233,17 +214,6 @@ pub async fn start_with(
             kubelets,
             blocks: Arc::default(),
         };
-        let instruments = Instruments {
-            auditor,
-            tracer,
-            requests: RequestMetrics::new(&metrics),
-            flow: FlowMetrics::new(&metrics),
-            observed: ServerMetrics::new(&metrics, gate.clone()),
-            metrics,
-            readiness: Readiness::default(),
-            started: rt::now().into(),
-            slis: Slis::default(),
-        };
         Server {
             state: Arc::new(state),
             gate,
@@ -254,34 +224,72 @@ pub async fn start_with(
             encodings,
         }
     });
-    let api = ApiServer { server: server.clone() };
+    let api = ApiServer { server };
+    let queues = Queues { custom_kinds, addresses, levels, availabilities, trust };
+    run(&api, listener, tls, &queues, tasks).await?;
+    Ok(api)
+}
+
+/// Repairs the allocations of Services, serves, writes the initial objects and starts the background loops.
+async fn run(
+    api: &ApiServer,
+    listener: TcpListener,
+    tls: serve::ServerTls,
+    queues: &Queues,
+    tasks: &rt::Tasks,
+) -> Result<(), StartError> {
+    let server = &api.server;
+    let State { config, cache, security, allocators, .. } = &*server.state;
     let measured = ClientMetrics::new(&server.instruments.metrics);
-    levels.measure(&measured, "priority_and_fairness_config_queue");
-    availabilities.measure(&measured, "AvailableConditionController");
-    trust.measure(&measured, "cluster_authentication_trust_controller");
+    queues.levels.measure(&measured, "priority_and_fairness_config_queue");
+    queues.availabilities.measure(&measured, "AvailableConditionController");
+    queues.trust.measure(&measured, "cluster_authentication_trust_controller");
     let new_client = || api.client(system(), "kube-apiserver").measured(&measured);
-    let pool = server.state.allocators.pool.clone();
-    let repair = Arc::new(Repair { cache: cache.clone(), objects: objects.clone(), pool });
+    let (objects, pool) = (security.objects.clone(), allocators.pool.clone());
+    let repair = Arc::new(Repair { cache: cache.clone(), objects, pool });
     let left_over = service_repair::first(&repair).await;
-    service_repair::follow(&repair, &addresses, left_over, tasks);
-    custom_kinds::follow(server.state.clone(), new_client(), &changes, tasks);
-    let limits = server.state.config.serving.limits();
+    service_repair::follow(&repair, &queues.addresses, left_over, tasks);
+    custom_kinds::follow(server.state.clone(), new_client(), &queues.custom_kinds, tasks);
+    let limits = config.serving.limits();
     let serving = serve::serve(listener, Some(tls), limits, server.clone(), tasks.clone());
     tasks.essential("listener", serving);
-    let config = &server.state.config;
     let balanced = server.clone();
     tasks.keep("flow control", move || rebalance(balanced.clone()));
     let endpoints = EndpointReconciler::new(config, cache.store.clone(), new_client());
-    let progress = &server.instruments.readiness.progress;
-    let started = startup::run(config, &*objects, &endpoints, &new_client(), progress).await;
+    let (objects, progress) = (&*security.objects, &server.instruments.readiness.progress);
+    let started = startup::run(config, objects, &endpoints, &new_client(), progress).await;
     started.map_err(StartError::Initial)?;
     if config.shares_store {
         let shutdown = tasks.shutdown().clone();
         tasks.spawn("endpoints of API servers", async move { endpoints.keep(shutdown).await });
     }
-    let queues = Queues { levels, availabilities, trust };
-    reconcile(&server, &new_client, &queues, tasks);
-    Ok(api)
+    reconcile(server, &new_client, queues, tasks);
+    Ok(())
+}
+
+/// Creates the metrics, and starts auditing and the export of traces.
+fn instruments(
+    config: &Config,
+    gate: &Arc<flow::Gate>,
+    tasks: &rt::Tasks,
+) -> Result<Instruments, StartError> {
+    let metrics = diagnostics::component_metrics(&config.features);
+    if let Some(encryption) = &config.encryption {
+        let server = security::metrics::hash(&config.identity());
+        encryption_metrics::follow(encryption, &metrics, server);
+    }
+    let proxy = config.egress.proxy(Network::ControlPlane);
+    Ok(Instruments {
+        auditor: Auditor::new(&config.audit, proxy, &metrics, tasks)?,
+        tracer: tracer(config, &metrics, tasks)?,
+        requests: RequestMetrics::new(&metrics),
+        flow: FlowMetrics::new(&metrics),
+        observed: ServerMetrics::new(&metrics, gate.clone()),
+        metrics,
+        readiness: Readiness::default(),
+        started: rt::now().into(),
+        slis: Slis::default(),
+    })
 }
 
 /// Starts the export of traces, if it is configured.
@@ -293,6 +301,8 @@ fn tracer(config: &Config, metrics: &Metrics, tasks: &rt::Tasks) -> Result<Trace
 
 /// The work queues that observers fill and reconcilers drain.
 struct Queues {
+    custom_kinds: WorkQueue<String>,
+    addresses: WorkQueue<service_repair::Key>,
     levels: WorkQueue<()>,
     availabilities: WorkQueue<String>,
     trust: WorkQueue<()>,

@@ -172,7 +172,7 @@ impl Encryption {
             tokio::time::sleep(wait).await;
             wait = poll;
             let reloaded = self.reload(&path).await;
-            self.record(reloaded.as_ref().map(|changed| *changed).map_err(drop));
+            self.record(&reloaded);
             match reloaded {
                 Ok(changed) => {
                     backoff.reset();
@@ -191,7 +191,7 @@ impl Encryption {
         }
     }
 
-    fn record(&self, reloaded: Result<bool, ()>) {
+    fn record(&self, reloaded: &Result<bool, ConfigError>) {
         let mut outcomes = self.outcomes.lock();
         match reloaded {
             Ok(false) => {}
@@ -199,7 +199,7 @@ impl Encryption {
                 outcomes.successes += 1;
                 outcomes.last_success = Some(rt::now());
             }
-            Err(()) => {
+            Err(_) => {
                 outcomes.failures += 1;
                 outcomes.last_failure = Some(rt::now());
             }

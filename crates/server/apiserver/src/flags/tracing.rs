@@ -28,11 +28,10 @@ impl TracingFlags {
     /// Reads the file. Returns `None` without one.
     pub(super) fn exporter(&self) -> Result<Option<otlp::Exporter>, TracingFlagError> {
         let Some(path) = &self.tracing_config_file else { return Ok(None) };
-        let path = path.clone();
-        let text = std::fs::read_to_string(&path)
+        let text = std::fs::read_to_string(path)
             .map_err(|source| TracingFlagError::Read { path: path.clone(), source })?;
         let config = TracingConfiguration::parse(&text)
-            .map_err(|source| TracingFlagError::Decode { path, source })?;
+            .map_err(|source| TracingFlagError::Decode { path: path.clone(), source })?;
         let (endpoint, rate) = (config.endpoint.as_deref(), config.sampling_rate_per_million);
         Ok(Some(otlp::Exporter::new(endpoint, rate)?))
     }

@@ -198,11 +198,8 @@ pub(crate) fn decode_applied(
     let tree = match encoding {
         AppliedEncoding::Yaml => api_codec::from_yaml(body)
             .map_err(|e| Box::new(Status::bad_request(format!("error decoding YAML: {e}"))))?,
-        AppliedEncoding::Cbor => from_cbor(body).map_err(|error| match error {
-            CborError::Exceeded(BudgetExceeded::Memory(_)) => {
-                Box::new(Status::request_too_large(error))
-            }
-            error => Box::new(Status::bad_request(format!("error decoding CBOR: {error}"))),
+        AppliedEncoding::Cbor => read_cbor(body, |error| {
+            Box::new(Status::bad_request(format!("error decoding CBOR: {error}")))
         })?,
     };
     if tree["apiVersion"].as_str().is_none_or(str::is_empty)
@@ -382,16 +379,24 @@ fn raw_body(call: &Call, body: &Bytes, expected: ExpectedType<'_>) -> Result<Raw
             })
         }
         CBOR if call.encodings.cbor => {
-            let tree = from_cbor(body);
-            tree.map(|tree| RawBody::Tree { tree, from_yaml: false }).map_err(|error| match error {
-                CborError::Exceeded(BudgetExceeded::Memory(_)) => {
-                    Box::new(Status::request_too_large(error))
-                }
-                error => expected.unrecognized(error),
-            })
+            let tree = read_cbor(body, |error| expected.unrecognized(error))?;
+            Ok(RawBody::Tree { tree, from_yaml: false })
         }
         _ => Err(Box::new(Status::unsupported_media_type(&call.encodings.media_types()))),
     }
+}
+
+/// Decodes a body in CBOR. `reject` returns the error of a body that is not valid.
+fn read_cbor(
+    body: &[u8],
+    reject: impl FnOnce(CborError) -> Box<Status>,
+) -> Result<Value, Box<Status>> {
+    from_cbor(body).map_err(|error| match error {
+        CborError::Exceeded(BudgetExceeded::Memory(_)) => {
+            Box::new(Status::request_too_large(error))
+        }
+        error => reject(error),
+    })
 }
 
 /// Like [`check_type`]. Only a tree of another type is converted to JSON, which the error may quote.

@@ -9,13 +9,15 @@ use auth::authn::{
 };
 use parking_lot::Mutex;
 use token_signer::{FetchedKeys, Signer, SignerError};
-use tokio::time::Instant;
+use tokio::{sync::Semaphore, time::Instant};
 
 /// The pause after a failed refresh of the keys.
 const RETRY: Duration = Duration::from_secs(10);
 /// The shortest interval between fetches for tokens with unknown keys. Clients without credentials can send such
 /// tokens.
 const LOOK_UP_INTERVAL: Duration = Duration::from_secs(1);
+/// The maximum number of requests that wait for the key of their token.
+const WAITING: usize = 64;
 /// The shortest time for which a signer must be able to sign tokens, in seconds.
 const MIN_EXPIRATION: i64 = 600;
 
@@ -45,6 +47,9 @@ pub enum ExternalSignerError {
     Key(#[source] KeyError),
     #[error("failed to marshal: {0}")]
     Claims(#[source] KeyError),
+    /// The failure of a key of a file.
+    #[error(transparent)]
+    Local(KeyError),
     #[error(
         "while validating header: key used for signing JWT (kid: {0}) is excluded from OIDC discovery docs"
     )]
@@ -59,6 +64,7 @@ pub(crate) struct ExternalSigner {
     pub(super) max_expiration: i64,
     /// The start of the last fetch. The lock is held during a fetch.
     fetching: tokio::sync::Mutex<Instant>,
+    waiters: Semaphore,
     refresh: Mutex<Refresh>,
 }
 
@@ -97,6 +103,7 @@ impl ExternalSigner {
             keys: KeyRing::new(keys),
             max_expiration,
             fetching: tokio::sync::Mutex::new(at),
+            waiters: Semaphore::new(WAITING),
             refresh: Mutex::new(Refresh { at, interval }),
         })
     }
@@ -117,8 +124,15 @@ impl ExternalSigner {
         }
     }
 
-    /// Fetches the keys because a token names one that is not known. Requests that wait for a fetch share the next one.
-    pub(super) async fn look_up_key(&self) {
+    /// Fetches the keys because the token of a request names an unknown one. Returns `false` if too many requests wait.
+    pub(super) async fn look_up_key(&self) -> bool {
+        let Ok(_waiting) = self.waiters.try_acquire() else { return false };
+        self.fetch_again().await;
+        true
+    }
+
+    /// Fetches the keys unless a fetch begins while this call waits, whose result it then shares.
+    async fn fetch_again(&self) {
         let asked = Instant::now();
         let mut last = self.fetching.lock().await;
         if *last > asked {
@@ -152,9 +166,8 @@ impl ExternalSigner {
     pub(super) async fn sign(&self, issue: &Issue) -> Result<String, ExternalSignerError> {
         let claims = issue.claims().map_err(ExternalSignerError::Claims)?;
         let signed = self.signer.sign(&claims).await?;
-        let is_known = |keys: &KeyRing| keys.current().iter().any(|key| key.id() == signed.key_id);
-        if !is_known(&self.keys) {
-            self.look_up_key().await;
+        if !self.keys.current().iter().any(|key| key.id() == signed.key_id) {
+            self.fetch_again().await;
         }
         let keys = self.keys.current();
         if keys.iter().any(|key| key.id() == signed.key_id && key.is_hidden()) {

@@ -63,19 +63,16 @@ impl Signing {
     /// Signs a token.
     pub(super) async fn sign(&self, issue: &Issue) -> Result<String, ExternalSignerError> {
         match &self.signer {
-            TokenSigner::Local(key) => issue.sign(key).map_err(ExternalSignerError::Claims),
+            TokenSigner::Local(key) => issue.sign(key).map_err(ExternalSignerError::Local),
             TokenSigner::External(signer) => signer.sign(issue).await,
         }
     }
 
-    /// Fetches the keys because a token names an unknown one. Returns `false` if they cannot change.
+    /// Fetches the keys because a token names an unknown one. Returns `false` if they were not fetched.
     pub(super) async fn look_up_key(&self) -> bool {
         match &self.signer {
             TokenSigner::Local(_) => false,
-            TokenSigner::External(signer) => {
-                signer.look_up_key().await;
-                true
-            }
+            TokenSigner::External(signer) => signer.look_up_key().await,
         }
     }
 

@@ -65,6 +65,7 @@ struct RequestContext<'a> {
 /// The caller of a request that was authorized.
 struct AuthorizedCaller<'a> {
     user: Arc<UserInfo>,
+    selectors: Selectors,
     audited: Option<&'a Arc<RequestAudit>>,
     /// The timeout of the request; `None` for watches and connections.
     timeout: Option<Duration>,
@@ -212,7 +213,7 @@ impl Server {
         let tracer = &self.instruments.tracer;
         let mut span = spans::request_span(tracer, &request, info, &user);
         span.set_start(received);
-        let caller = AuthorizedCaller { user, audited, timeout };
+        let caller = AuthorizedCaller { user, selectors, audited, timeout };
         let done = span.within(self.admit(request, context, caller)).await;
         spans::finish(&mut span, &done);
         done
@@ -226,9 +227,8 @@ impl Server {
         caller: AuthorizedCaller<'_>,
     ) -> Result<Response<Body>, Box<Status>> {
         let RequestContext { info, format, remote, in_flight } = context;
-        let AuthorizedCaller { user, audited, timeout } = caller;
+        let AuthorizedCaller { user, selectors, audited, timeout } = caller;
         let waited = &in_flight.waited;
-        let selectors = Selectors::of(info);
         let attributes = selectors.attributes(&user, info);
         // Connections (exec, logs) hold no seat. A watch holds its seat until it has sent its initial events.
         let entered = if info.is_connection() {

@@ -13,7 +13,7 @@ use std::{
 
 use admission::Chain;
 use api_meta::UserInfo;
-use apiserver::{ApiServer, Config, TokenKeys};
+use apiserver::{ApiServer, Config, StartError};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use client::{Client, HttpTransport, TlsMaterial};
@@ -72,6 +72,14 @@ pub(crate) async fn start_with(
     change: impl FnOnce(&mut Config),
     extend: impl FnOnce(Chain) -> Chain,
 ) -> TestServer {
+    try_start(change, extend).await.unwrap()
+}
+
+/// Starts a server like [`start_with`], or returns the error that prevents the start.
+pub(crate) async fn try_start(
+    change: impl FnOnce(&mut Config),
+    extend: impl FnOnce(Chain) -> Chain,
+) -> Result<TestServer, StartError> {
     let directory = tempfile::tempdir().unwrap();
     let authority = Arc::new(write_pki(directory.path()));
     let store =
@@ -81,8 +89,8 @@ pub(crate) async fn start_with(
     change(&mut config);
     let tasks = rt::Tasks::new(rt::Shutdown::new());
     let chain = apiserver::admission_chain(&config).unwrap();
-    let api = apiserver::start_with(config, extend(chain), store.clone(), &tasks).await.unwrap();
-    TestServer { api, store, authority, tasks, directory: Arc::new(directory) }
+    let api = apiserver::start_with(config, extend(chain), store.clone(), &tasks).await?;
+    Ok(TestServer { api, store, authority, tasks, directory: Arc::new(directory) })
 }
 
 pub(crate) fn validity() -> Validity {
@@ -108,53 +116,18 @@ fn write_pki(at: &Path) -> Authority {
 
 fn config(at: &Path) -> Config {
     Config {
-        bind: "127.0.0.1:0".parse().unwrap(),
         advertise: "10.0.0.1".parse().unwrap(),
-        shares_store: false,
         service_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
-        node_ports: (30_000, 32_767),
-        allow_privileged: true,
-        event_ttl: Duration::from_secs(3600),
         compaction_interval: Duration::from_secs(3600),
-        tls_certificate: at.join("apiserver.crt"),
-        tls_key: at.join("apiserver.key"),
-        self_signed: false,
-        client_ca: Some(at.join("ca.crt")),
-        token_keys: TokenKeys::Files {
-            signing: at.join("sa.key"),
-            verifying: vec![at.join("sa.pub")],
-        },
         service_account_issuers: vec!["https://kubernetes.default.svc.cluster.local".to_owned()],
-        extend_token_expiration: true,
-        jwks_uri: None,
-        max_token_expiration: None,
-        egress: apiserver::Egress::default(),
-        serving: apiserver::ServingOptions::default(),
-        features: apiserver::FeatureGates::default(),
-        runtime_config: apiserver::flags::RuntimeConfig::default(),
-        api_audiences: Vec::new(),
         kubelet_client: Some((at.join("kubelet-client.crt"), at.join("kubelet-client.key"))),
-        kubelet_ca: None,
-        front_proxy: None,
         proxy_client: Some(apiserver::ProxyClient {
             certificate: at.join("kubelet-client.crt"),
             key: at.join("kubelet-client.key"),
         }),
-        audit: apiserver::AuditOptions::default(),
-        encryption: None,
-        authentication: apiserver::AuthenticationOptions::default(),
-        authorization: apiserver::AuthorizationOptions::default(),
-        anonymous: true,
         bootstrap_tokens: true,
-        token_auth_file: None,
         enable_admission: vec!["NodeRestriction".to_owned()],
-        disable_admission: Vec::new(),
-        admission_file: None,
-        seats: Config::SEATS,
-        request_timeout: Config::REQUEST_TIMEOUT,
-        // Tests are not optimized, and need many times as long.
-        processor_time: Config::PROCESSOR_TIME * 20,
-        tracing: None,
+        ..testkit::config("127.0.0.1:0".parse().unwrap(), at)
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use apiserver::TokenKeys;
+use apiserver::{Config, TokenKeys};
 use auth::authn::keys::SigningKey;
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD as BASE64};
 use hyper::{server::conn::http2, service::service_fn};
@@ -28,7 +28,7 @@ use token_signer::{
 };
 use tonic::{Request, Response, Status};
 
-use crate::harness::{Identity, TestServer, start};
+use crate::harness::{Identity, TestServer, start, try_start};
 
 /// A signer with keys in memory. The last one that is not hidden signs.
 #[derive(Clone)]
@@ -149,14 +149,15 @@ impl ExternalJwtSigner for FakeSigner {
     }
 }
 
+/// Serves a signer beside the server's files, which the server uses.
+fn select(config: &mut Config, signer: &FakeSigner) {
+    let socket = config.tls_key.with_file_name("signer.sock");
+    signer.serve(&socket);
+    config.token_keys = TokenKeys::External(socket);
+}
+
 async fn server_with(signer: &FakeSigner) -> TestServer {
-    let signer = signer.clone();
-    start(|config| {
-        let socket = config.tls_key.with_file_name("signer.sock");
-        signer.serve(&socket);
-        config.token_keys = TokenKeys::External(socket);
-    })
-    .await
+    start(|config| select(config, signer)).await
 }
 
 const TOKENS: &str = "/api/v1/namespaces/kube-system/serviceaccounts/tests/token";
@@ -291,7 +292,7 @@ async fn bounds_fetches_for_tokens_with_unknown_keys() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refuses_unusable_signer_at_start() {
+async fn rejects_unusable_keys_of_signer() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("signer.sock");
     let fake = FakeSigner::new(vec![key("first", false)], 0, 300);
@@ -324,4 +325,26 @@ async fn refuses_unusable_signer_at_start() {
     }
     let large = with(one("a", &vec![0; 100 << 20]), time).await.unwrap_err().to_string();
     assert!(large.contains("code = OutOfRange"), "{large}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refuses_start_with_unusable_signer() {
+    for (refresh, supported, wanted, message) in [
+        (0, 7200, None, "while fetching token verification keys: found invalid refresh hint (0s)"),
+        (
+            3600,
+            599,
+            None,
+            "supported by external-jwt-signer (599s) is less than acceptable (min 600s)",
+        ),
+        (3600, 7200, Some(7201), "supported by service-account-signing-endpoint: 2h0m1s > 2h0m0s"),
+    ] {
+        let signer = FakeSigner::new(vec![key("first", false)], refresh, supported);
+        let change = |config: &mut Config| {
+            select(config, &signer);
+            config.max_token_expiration = wanted.map(Duration::from_secs);
+        };
+        let error = try_start(change, |chain| chain).await.err().unwrap().to_string();
+        assert!(error.contains(message), "{error}");
+    }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use data_encoding::HEXLOWER;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Request, Response};
 use http_body_util::BodyExt as _;
@@ -32,10 +33,6 @@ async fn bench(rate: i32) -> Bench {
     Bench { server, collector }
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 fn text(span: &v1::Span, key: &str) -> String {
     let found = span.attributes.iter().find(|attribute| attribute.key == key);
     match found.and_then(|attribute| attribute.value.clone()).and_then(|value| value.value) {
@@ -54,8 +51,8 @@ async fn records_request_of_administrator_who_asks_for_it() {
     assert_eq!(missing.code, 404);
     let name = "GET /api/v1/namespaces/{:namespace}/configmaps/{:name}";
     let span = bench.collector.span(name).await;
-    assert_eq!(hex(&span.span.trace_id), TRACE);
-    assert_eq!(hex(&span.span.parent_span_id), "00f067aa0ba902b7");
+    assert_eq!(HEXLOWER.encode(&span.span.trace_id), TRACE);
+    assert_eq!(HEXLOWER.encode(&span.span.parent_span_id), "00f067aa0ba902b7");
     assert_eq!(span.span.kind(), v1::SpanKind::Server);
     for (key, wanted) in [
         ("http.request.method", "GET"),
@@ -99,8 +96,8 @@ async fn links_trace_of_untrusted_caller_at_full_rate() {
     eve.send("GET", "/version", &[("traceparent", PARENT)], "").await.ok();
     let of_eve = |span: &v1::Span| span.name == "GET" && !span.links.is_empty();
     let span = bench.collector.wait_for(of_eve).await.span;
-    assert_ne!(hex(&span.trace_id), TRACE);
-    assert_eq!(hex(&span.links[0].trace_id), TRACE);
+    assert_ne!(HEXLOWER.encode(&span.trace_id), TRACE);
+    assert_eq!(HEXLOWER.encode(&span.links[0].trace_id), TRACE);
     assert!(span.parent_span_id.is_empty());
 }
 
@@ -160,13 +157,13 @@ async fn passes_context_to_webhook() {
     let content = ("content-type", "application/json");
     admin.send("POST", maps, &[content, ("traceparent", PARENT)], map.clone()).await.ok();
     let call = bench.collector.span("Call validating webhook").await.span;
-    assert_eq!(hex(&call.trace_id), TRACE);
+    assert_eq!(HEXLOWER.encode(&call.trace_id), TRACE);
     assert_eq!(text(&call, "webhook"), "traced.example.com");
     let sent = bench.collector.span("HTTP POST").await.span;
     assert_eq!(sent.parent_span_id, call.span_id);
     assert_eq!(text(&sent, "http.response.status_code"), "200");
     let received = hook.0.lock()[0]["traceparent"].to_str().unwrap().to_owned();
-    assert_eq!(received, format!("00-{TRACE}-{}-01", hex(&sent.span_id)));
+    assert_eq!(received, format!("00-{TRACE}-{}-01", HEXLOWER.encode(&sent.span_id)));
     // The flag of a caller who is not trusted does not reach the webhook.
     let tenant = bench.server.powerful_token(&namespace).await;
     let tenant = bench.server.tls(crate::harness::Identity::Token(tenant));

@@ -29,25 +29,29 @@ pub fn bootstrap_objects() -> &'static [(GroupResource, Value)] {
     &OBJECTS
 }
 
+/// Returns the objects of the features that are on. An object with the name of another one adds to its rules.
+fn gated(features: &FeatureGates) -> Vec<(GroupResource, Value)> {
+    let parts = GATED.split("\ngate ").skip(1);
+    let parts = parts.map(|part| part.split_once('\n').unwrap_or((part, "")));
+    parts
+        .filter(|(gate, _)| features.is_enabled(gate))
+        .flat_map(|(_, facts)| parse(facts))
+        .collect()
+}
+
 /// Returns the objects of the bootstrap policy with those of the features that are on.
 fn policy(features: &FeatureGates) -> Vec<(GroupResource, Value)> {
     let mut objects = bootstrap_objects().to_vec();
-    for part in GATED.split("\ngate ").skip(1) {
-        let (gate, facts) = part.split_once('\n').unwrap_or((part, ""));
-        if !features.is_enabled(gate.trim()) {
-            continue;
-        }
-        for (resource, object) in parse(facts) {
-            let same = |(kind, other): &&mut (GroupResource, Value)| {
-                *kind == resource && other["metadata"]["name"] == object["metadata"]["name"]
-            };
-            match objects.iter_mut().find(same) {
-                None => objects.push((resource, object)),
-                Some((_, existing)) => {
-                    let mut rules = existing.items("rules").to_vec();
-                    rules.extend_from_slice(object.items("rules"));
-                    existing.put(&["rules"], rules);
-                }
+    for (resource, object) in gated(features) {
+        let same = |(kind, other): &&mut (GroupResource, Value)| {
+            *kind == resource && other.name() == object.name()
+        };
+        match objects.iter_mut().find(same) {
+            None => objects.push((resource, object)),
+            Some((_, existing)) => {
+                let mut rules = existing.items("rules").to_vec();
+                rules.extend_from_slice(object.items("rules"));
+                existing.put(&["rules"], rules);
             }
         }
     }
@@ -56,10 +60,11 @@ fn policy(features: &FeatureGates) -> Vec<(GroupResource, Value)> {
 
 /// Returns the rules of the ClusterRole `system:node`, which the Node authorizer falls back to.
 pub fn node_rules(features: &FeatureGates) -> Vec<PolicyRule> {
-    let objects = policy(features);
-    let role = objects.iter().find(|(_, object)| object["metadata"]["name"] == "system:node");
-    role.and_then(|(_, role)| serde_json::from_value(role["rules"].clone()).ok())
-        .unwrap_or_default()
+    let gated = gated(features);
+    let objects = bootstrap_objects().iter().chain(&gated).map(|(_, object)| object);
+    let rules = objects.filter(|object| object.name() == "system:node");
+    let rules = rules.flat_map(|object| object.items("rules"));
+    rules.filter_map(|rule| serde_json::from_value(rule.clone()).ok()).collect()
 }
 
 /// Compares the cluster with the bootstrap policy and returns the necessary writes. Objects with the annotation
