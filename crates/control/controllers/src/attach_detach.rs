@@ -479,7 +479,7 @@ impl Attacher {
     async fn write_node_status(&self, name: &str) -> Result<(), Error> {
         let Some(node) = self.nodes.get(name) else { return Ok(()) };
         let attachments = self.on_node.get(name);
-        let recorded = self.recorded_disks(&node);
+        let mut recorded = self.recorded_disks(&node);
         let attached: BTreeSet<String> = {
             let mut memory = self.memory();
             memory.detaching.retain(|uid, node| {
@@ -496,8 +496,10 @@ impl Attacher {
             };
             let direct = memory.direct.on_node(name).map(|(_, unique)| unique.clone());
             // After a start, disks stay attached until their volumes are reconciled.
-            let early = recorded.into_iter().filter(|unique| !memory.direct.knows(unique));
-            here.filter_map(volume).chain(direct).chain(early).collect()
+            for known in memory.direct.names() {
+                recorded.remove(known);
+            }
+            here.filter_map(volume).chain(direct).chain(recorded).collect()
         };
         if node.status.attached() == attached {
             return Ok(());

@@ -112,14 +112,15 @@ impl Devices {
         key: &str,
     ) -> Result<(), Error> {
         let Some(claim) = self.claims.get(key) else { return Ok(()) };
+        let Some(allocation) = &claim.status.allocation else { return Ok(()) };
         let now = context.now();
-        let results = claim.status.allocation.iter().flat_map(|a| &a.devices.results);
-        let ends = results.filter_map(|device| {
+        let rules = self.rules.as_ref().map(|rules| rules.list()).unwrap_or_default();
+        let ends = allocation.devices.results.iter().filter_map(|device| {
             let slices = self.slices.get(&pool(&device.driver, &device.pool));
             let mut taints = taints(&slices, &device.device);
-            let rules = self.rules.iter().flat_map(|rules| rules.list());
-            let concerning =
-                rules.filter(|rule| rule.concerns(&device.driver, &device.pool, &device.device));
+            let concerning = rules
+                .iter()
+                .filter(|rule| rule.concerns(&device.driver, &device.pool, &device.device));
             taints.extend(concerning.map(|rule| rule.spec.taint.clone()));
             end(device, &taints, now)
         });

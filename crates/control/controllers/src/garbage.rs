@@ -9,7 +9,7 @@ use client::{
     Change, Client, DeleteOptions, Error, Informer, ListOptions, NotFoundExt as _, PatchKind,
     PatchTarget, Preconditions, Resource, WorkQueue,
 };
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
@@ -71,10 +71,6 @@ pub(crate) fn start(context: Context) {
     });
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
-}
-
 impl Collector {
     async fn follow_resources(self: Arc<Self>, definitions: Watched<PartialObject>) {
         synced(&definitions).await;
@@ -98,14 +94,14 @@ impl Collector {
         // Events own nothing and are numerous.
         let resources = discovery.resources.into_iter().filter(|r| r.plural != "events");
         let resources: Vec<Resource> = resources.collect();
-        let mut watched = lock(&self.watched);
+        let mut watched = self.watched.lock();
         if discovery.failures.is_empty() {
             watched.retain(|resource, watching| {
                 let served = resources.contains(resource);
                 if !served {
                     watching.shutdown.stop();
                     for object in watching.informer.list() {
-                        self.enqueue(lock(&self.graph).remove(&object.uid));
+                        self.enqueue(self.graph.lock().remove(&object.uid));
                     }
                 }
                 served
@@ -122,7 +118,7 @@ impl Collector {
         let shutdown = self.context.tasks.shutdown().child();
         let (collector, shared) = (self.clone(), Arc::new(resource.clone()));
         let on_change = move |change: Change<'_, TrackedObject>| {
-            let mut graph = lock(&collector.graph);
+            let mut graph = collector.graph.lock();
             let replaced = change.old.filter(|old| change.new.is_none_or(|new| new.uid != old.uid));
             let mut uids = replaced.map(|old| graph.remove(&old.uid)).unwrap_or_default();
             if let Some(new) = change.new {
@@ -139,7 +135,7 @@ impl Collector {
     }
 
     async fn all_synced(&self) {
-        let informers: Vec<_> = lock(&self.watched).values().map(|w| w.informer.clone()).collect();
+        let informers: Vec<_> = self.watched.lock().values().map(|w| w.informer.clone()).collect();
         for informer in informers {
             informer.synced().await;
         }
@@ -147,7 +143,7 @@ impl Collector {
 
     /// Returns the names of the resources whose first list is missing.
     fn unlisted_kinds(&self) -> Vec<String> {
-        let watched = lock(&self.watched);
+        let watched = self.watched.lock();
         let unseen = watched.iter().filter(|(_, watching)| !watching.informer.is_synced());
         unseen.map(|(resource, _)| discovery::name(resource)).collect()
     }
@@ -157,14 +153,14 @@ impl Collector {
     }
 
     async fn collect(&self, uid: &str) -> Result<(), Error> {
-        let Some((resource, object)) = lock(&self.graph).get(uid) else { return Ok(()) };
+        let Some((resource, object)) = self.graph.lock().get(uid) else { return Ok(()) };
         let mut states = Vec::new();
         if !object.deleting {
             for owner in &object.owners {
                 states.push(self.owner_state(&resource, &object, owner).await?);
             }
         }
-        let plan = graph::plan(&lock(&self.graph), &object, &states);
+        let plan = graph::plan(&self.graph.lock(), &object, &states);
         if plan != Plan::Nothing {
             let (namespace, name) = (&object.namespace, &object.name);
             tracing::debug!(kind = %resource.kind, %namespace, %name, ?plan, "collecting");
@@ -192,13 +188,13 @@ impl Collector {
         object: &TrackedObject,
         owner: &OwnerReference,
     ) -> Result<OwnerState, Error> {
-        let state = lock(&self.graph).owner_state(object, owner);
+        let state = self.graph.lock().owner_state(object, owner);
         if state != OwnerState::Unknown {
             return Ok(state);
         }
         let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
         let resource = {
-            let watched = lock(&self.watched);
+            let watched = self.watched.lock();
             watched.keys().find(|r| r.group == group && r.kind == owner.kind).cloned()
         };
         let Some(resource) = resource else {
@@ -223,7 +219,7 @@ impl Collector {
             }
             Err(error) if !error.is_not_found() => Err(error),
             _ => {
-                lock(&self.graph).note_absent(&owner.uid.as_str().into(), &object.namespace);
+                self.graph.lock().note_absent(&owner.uid.as_str().into(), &object.namespace);
                 Ok(OwnerState::Absent)
             }
         }
@@ -286,7 +282,7 @@ impl Collector {
         dependents: &[Uid],
     ) -> Result<(), Error> {
         for uid in dependents {
-            let Some((of, dependent)) = lock(&self.graph).get(uid) else { continue };
+            let Some((of, dependent)) = self.graph.lock().get(uid) else { continue };
             let us: Vec<_> =
                 dependent.owners.iter().filter(|o| *o.uid == *object.uid).cloned().collect();
             self.drop_owners(&of, &dependent, &us).await?;

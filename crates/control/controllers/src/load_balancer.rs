@@ -104,6 +104,7 @@ struct NodeFacts<'a> {
     terminating: bool,
     labels: &'a BTreeMap<String, String>,
     addresses: Vec<IpAddr>,
+    kubelet_port: u16,
 }
 
 impl<'a> NodeFacts<'a> {
@@ -113,6 +114,7 @@ impl<'a> NodeFacts<'a> {
             terminating: node.metadata.terminating(),
             labels: &node.metadata.labels,
             addresses: node.status.internal_ips().collect(),
+            kubelet_port: node.status.daemon_endpoints.kubelet_endpoint.port,
         }
     }
 }

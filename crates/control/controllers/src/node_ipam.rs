@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use api_meta::{Cidr, Family, ObjectMeta};
 use client::{Error, Resource, WorkQueue};
 use events::ObjectRef;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::{
@@ -120,14 +120,10 @@ fn occupied(
         listed.await;
         for node in nodes.list() {
             if !node.spec.pod_cidrs.is_empty() {
-                lock(&ranges).plan(&node);
+                ranges.lock().plan(&node);
             }
         }
     })
-}
-
-fn lock(ranges: &Mutex<Ranges>) -> MutexGuard<'_, Ranges> {
-    ranges.lock()
 }
 
 async fn reconcile(
@@ -137,10 +133,10 @@ async fn reconcile(
     name: &str,
 ) -> Result<(), Error> {
     let Some(node) = nodes.get(name).filter(|node| !node.metadata.terminating()) else {
-        lock(ranges).release(name);
+        ranges.lock().release(name);
         return Ok(());
     };
-    let plan = lock(ranges).plan(&node);
+    let plan = ranges.lock().plan(&node);
     match plan {
         Plan::Nothing => Ok(()),
         Plan::Assign(cidrs) => {

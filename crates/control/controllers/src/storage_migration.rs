@@ -123,7 +123,8 @@ async fn reconcile(
             queue.add_after(name.to_owned(), RETRY);
             return Ok(());
         }
-        return report(context, meta, Outcome::Failed, "resource not found", None).await;
+        let failed = report(context, meta, Outcome::Failed, "resource not found", None).await;
+        return failed.map(drop);
     };
     let started = if migration.status.resource_version.is_empty() {
         let first = ListOptions { limit: Some(1), ..ListOptions::default() };
@@ -132,15 +133,18 @@ async fn reconcile(
     } else {
         migration.status.resource_version.clone()
     };
-    report(context, meta, Outcome::Running, "", Some(&started)).await?;
-    match migrate(context, resource, &started).await {
+    if !report(context, meta, Outcome::Running, "", Some(&started)).await? {
+        return Ok(());
+    }
+    let reported = match migrate(context, resource, &started).await {
         Ok(()) => report(context, meta, Outcome::Succeeded, "", None).await,
         Err(error) if is_final(&error) => {
             let message = format!("migration encountered unhandled error: {error}");
             report(context, meta, Outcome::Failed, &message, None).await
         }
         Err(error) => Err(error),
-    }
+    };
+    reported.map(drop)
 }
 
 /// Reports whether a repeated migration would fail with the same error.
@@ -150,12 +154,13 @@ fn is_final(error: &Error) -> bool {
 
 /// Applies every object that was written before the migration began.
 async fn migrate(context: &Context, resource: &Resource, started: &str) -> Result<(), Error> {
-    let version = |text: &str| text.parse::<u64>().unwrap_or(0);
+    // Without a number, no object is known to be newer.
+    let started: u64 = started.parse().unwrap_or(u64::MAX);
     let mut page = ListOptions { limit: Some(PAGE), ..ListOptions::default() };
     loop {
         let list: List<PartialObject> = context.client.list(resource, "", &page).await?;
         for PartialObject { metadata } in &list.items {
-            if version(&metadata.resource_version) > version(started) {
+            if metadata.resource_version.parse::<u64>().is_ok_and(|version| version > started) {
                 continue;
             }
             match apply_unchanged(context, resource, metadata).await {
@@ -185,19 +190,23 @@ async fn apply_unchanged(
     context.client.patch::<PartialObject>(resource, at, apply, &object).await.map(drop)
 }
 
-/// Writes a condition, and the resourceVersion at which the migration began, into the status.
+/// Writes a condition, and the resourceVersion at which the migration began, into the status. Returns `false` if the
+/// migration has ended, which the informer may not show yet.
 async fn report(
     context: &Context,
     meta: &ObjectMeta,
     outcome: Outcome,
     message: &str,
     started: Option<&str>,
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
     let current: Value = context.client.get(&MIGRATIONS, "", &meta.name).await?;
-    let conditions = current["status"]["conditions"].as_array().map_or(&[][..], Vec::as_slice);
-    let (kind, _) = outcome.condition();
-    if conditions.iter().any(|c| c["type"] == kind && c["status"] == "True") {
-        return Ok(());
+    let conditions = current.items("status.conditions");
+    let has = |kind: &str| conditions.iter().any(|c| c["type"] == kind && c["status"] == "True");
+    if has("Succeeded") || has("Failed") {
+        return Ok(false);
+    }
+    if has(outcome.condition().0) {
+        return Ok(true);
     }
     let now = context.now().to_seconds().to_string();
     let mut status = json!({"conditions": with_outcome(conditions, outcome, message, &now)});
@@ -205,7 +214,8 @@ async fn report(
         status.put("resourceVersion", started);
     }
     let change = json!({ "status": status });
-    context.merge_by_update(&MIGRATIONS, meta, "status", &change).await.map(drop)
+    context.merge_by_update(&MIGRATIONS, meta, "status", &change).await?;
+    Ok(true)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use api_meta::{
 };
 use client::{Client, Resource};
 use http::{header, request::Parts};
+use rt::FromFiles;
 use serde_json::{Value, json};
 use serve::Connection;
 use sha2::{Digest as _, Sha256};
@@ -16,11 +17,13 @@ use crate::cache::TtlCache;
 
 /// The time for which an answer of the API server holds, as upstream's.
 const TTL: Duration = Duration::from_secs(10);
+/// The longest path in bytes whose decision is cached. Clients choose the paths, and the cache must stay small.
+const CACHED_PATH: usize = 1024;
 
 /// The sources of identities and permissions.
 pub(crate) struct Access {
     /// The CA of client certificates; without it, certificates name no user.
-    pub(crate) client_ca: Option<pki::ClientCa>,
+    pub(crate) client_ca: Option<FromFiles<pki::ClientCa>>,
     /// The client for TokenReviews; without it, tokens are rejected.
     pub(crate) authentication: Option<Client>,
     /// The client for SubjectAccessReviews; without it, only administrators are authorized.
@@ -45,7 +48,7 @@ impl Access {
         let connection = request.extensions.get::<Arc<Connection>>();
         let chain = connection.map_or(&[][..], |c| &c.client_certificates);
         if let (Some(ca), false) = (&self.client_ca, chain.is_empty()) {
-            return match ca.verify(chain, rt::now()) {
+            return match ca.current().verify(chain, rt::now()) {
                 Ok(verified) => verified.map(|verified| {
                     let pki::Identity { name, groups, uid, credential_id } = verified.identity;
                     UserInfo::of_certificate(name, uid, groups, credential_id).authenticated()
@@ -95,7 +98,9 @@ impl Access {
         // A failed review is no answer, and the next request asks again.
         let Some(status) = status else { return false };
         let allowed = status["allowed"] == true;
-        self.decisions.put(key, allowed, TTL);
+        if path.len() <= CACHED_PATH {
+            self.decisions.put(key, allowed, TTL);
+        }
         allowed
     }
 }

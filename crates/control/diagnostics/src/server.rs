@@ -3,11 +3,11 @@
 use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc};
 
 use api_config::FeatureGates;
-use api_meta::Timestamp;
 use client::Client;
 use futures_util::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode, request::Parts};
 use pki::AltName;
+use rt::FromFiles;
 use serde_json::Value;
 use serve::{Body, Handler, ServerTls, TlsPolicy, answer};
 use telemetry::metrics::{CONTENT_TYPE, Metrics};
@@ -18,7 +18,7 @@ use crate::{
     cache::TtlCache,
     health::HealthPage,
     slis::Slis,
-    zpages::{ComponentInfo, NotAcceptable, flags},
+    zpages::{ComponentInfo, NotAcceptable},
 };
 
 /// A further metrics page: its path and its text at the time of the call.
@@ -103,8 +103,8 @@ pub async fn serve(settings: Settings, tasks: &rt::Tasks) -> Result<(), Diagnost
     if address.port() == 0 {
         return Ok(());
     }
-    let client_ca = settings.client_ca.as_ref().map(client_ca).transpose()?;
-    let hints = client_ca.as_ref().map(pki::ClientCa::authorities).unwrap_or_default();
+    let client_ca = settings.client_ca.clone().map(client_ca).transpose()?;
+    let hints = client_ca.as_ref().map(|ca| ca.current().authorities()).unwrap_or_default();
     let tls = server_tls(&settings, hints)?;
     let listener = TcpListener::bind(address).await.map_err(|source| DiagnosticsError::Listen {
         component,
@@ -134,11 +134,15 @@ pub async fn serve(settings: Settings, tasks: &rt::Tasks) -> Result<(), Diagnost
     Ok(())
 }
 
-fn client_ca(path: &PathBuf) -> Result<pki::ClientCa, DiagnosticsError> {
-    let pem = std::fs::read(path)
-        .map_err(|source| DiagnosticsError::ReadCa { path: path.clone(), source })?;
-    pki::ClientCa::from_pem(&pem)
-        .map_err(|source| DiagnosticsError::ParseCa { path: path.clone(), source })
+fn client_ca(file: PathBuf) -> Result<FromFiles<pki::ClientCa>, DiagnosticsError> {
+    let watched = vec![file.clone()];
+    let read = move || {
+        let pem = std::fs::read(&file)
+            .map_err(|source| DiagnosticsError::ReadCa { path: file.clone(), source })?;
+        pki::ClientCa::from_pem(&pem)
+            .map_err(|source| DiagnosticsError::ParseCa { path: file.clone(), source })
+    };
+    FromFiles::new(watched, read)
 }
 
 fn server_tls(settings: &Settings, hints: Vec<Vec<u8>>) -> Result<ServerTls, DiagnosticsError> {
@@ -205,16 +209,14 @@ impl Pages {
 
     fn read(&self, request: &Parts) -> Result<Response<Body>, NotAcceptable> {
         let metrics = |page: String| answer(StatusCode::OK, CONTENT_TYPE, page);
-        Ok(match request.uri.path() {
+        let path = request.uri.path();
+        if let Some(page) = self.info.page(path, &request.headers, &self.features) {
+            return page;
+        }
+        Ok(match path {
             "/metrics" => metrics(self.metrics.text()),
             "/metrics/slis" => metrics(self.slis.text()),
             "/configz" => answer(StatusCode::OK, "application/json", self.configuration.clone()),
-            "/flagz" if self.features.is_enabled("ComponentFlagz") => {
-                self.info.flagz(&request.headers, flags())?
-            }
-            "/statusz" if self.features.is_enabled("ComponentStatusz") => {
-                self.info.statusz(&request.headers, Timestamp::from(rt::now()))?
-            }
             path => match self.page.as_ref().filter(|page| page.path == path) {
                 Some(page) => metrics((page.text)()),
                 None => text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned()),

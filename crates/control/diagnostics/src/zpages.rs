@@ -3,6 +3,7 @@
 
 use std::{fmt::Write as _, sync::OnceLock};
 
+use api_config::FeatureGates;
 use api_meta::Timestamp;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde_json::{Map, Value, json};
@@ -57,6 +58,22 @@ enum Form {
 }
 
 impl ComponentInfo {
+    /// Answers a request for `/flagz` or `/statusz`. Returns `None` for another path, and for a page whose gate is off.
+    pub fn page(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+        features: &FeatureGates,
+    ) -> Option<Result<Response<Body>, NotAcceptable>> {
+        match path {
+            "/flagz" if features.is_enabled("ComponentFlagz") => Some(self.flagz(headers, flags())),
+            "/statusz" if features.is_enabled("ComponentStatusz") => {
+                Some(self.statusz(headers, rt::now().into()))
+            }
+            _ => None,
+        }
+    }
+
     /// Answers a request for `/statusz` in the form that the client accepts.
     ///
     /// # Errors

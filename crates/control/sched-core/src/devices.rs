@@ -90,8 +90,8 @@ pub(crate) struct Devices {
     classes: HashMap<Box<str>, DeviceClassView>,
     /// The classes that serve extended resources.
     by_resource: SymMap<Box<str>>,
-    /// The existing claims for extended resources, by the uid of the Pod.
-    of_extended: HashMap<Box<str>, Key>,
+    /// The names of the existing claims for extended resources, by the namespace and the uid of the Pod.
+    of_extended: HashMap<Key, Box<str>>,
     pools: Pools,
     /// Allocations in flight, by claim uid.
     in_flight: HashMap<String, InFlight>,
@@ -110,15 +110,18 @@ impl Devices {
         name: &str,
         view: Option<&ResourceClaimView>,
     ) -> ClaimChange {
-        let key: Key = (namespace.clone(), name.into());
-        let old = set(&mut self.claims, key.clone(), view.cloned());
-        if let Some(pod) = old.as_ref().and_then(extended::pod_of)
-            && self.of_extended.get(pod) == Some(&key)
+        let old = set(&mut self.claims, (namespace.clone(), name.into()), view.cloned());
+        // Users of other namespaces can create claims that name the Pod.
+        let pod_of = |claim: &ResourceClaimView| -> Option<Key> {
+            Some((namespace.clone(), extended::pod_of(claim)?.into()))
+        };
+        if let Some(pod) = old.as_ref().and_then(pod_of)
+            && self.of_extended.get(&pod).is_some_and(|own| **own == *name)
         {
-            self.of_extended.remove(pod);
+            self.of_extended.remove(&pod);
         }
-        if let Some(pod) = view.and_then(extended::pod_of) {
-            self.of_extended.insert(pod.into(), key);
+        if let Some(pod) = view.and_then(pod_of) {
+            self.of_extended.insert(pod, name.into());
         }
         let uid = old.as_ref().or(view).map(|claim| claim.metadata.uid.clone());
         let is_visible = |flying: &InFlight| {
@@ -147,8 +150,12 @@ impl Devices {
 
     /// Reports whether the Pod uses claims or extended resources that devices serve.
     pub(crate) fn concerns(&self, pod: &Pod) -> bool {
-        !pod.device_claims.is_empty()
-            || pod.extended_requests.iter().any(|request| self.serves(request.symbol))
+        !pod.device_claims.is_empty() || self.serves_any(pod)
+    }
+
+    /// Reports whether the Pod uses extended resources that devices serve.
+    fn serves_any(&self, pod: &Pod) -> bool {
+        pod.extended_requests.iter().any(|request| self.serves(request.symbol))
     }
 
     /// Returns the Pod's requests for extended resources that devices serve on the node, by their position in the Pod.
@@ -221,7 +228,10 @@ impl Devices {
 
     /// Prepares the evaluation of nodes for the Pod, or returns the reason why it can run nowhere.
     pub(crate) fn evaluator<'a>(&'a self, pod: &'a Pod) -> Result<ClaimEvaluator<'a>, ClaimError> {
-        let own = self.of_extended.get(&*pod.id.uid).and_then(|key| self.claims.get(key));
+        let namespace = &pod.id.namespace;
+        let key: Key = (namespace.clone(), Box::from(&*pod.id.uid));
+        let own = self.of_extended.get(&key);
+        let own = own.and_then(|name| self.claims.get(&(namespace.clone(), name.clone())));
         let own =
             own.filter(|claim| claim.status.allocation.is_some() && !claim.metadata.terminating());
         let mut evaluator = ClaimEvaluator {
@@ -272,7 +282,7 @@ impl Devices {
         pod: &Pod,
         own: Option<&ResourceClaimView>,
     ) -> Result<ExtendedState, ClaimError> {
-        if !pod.extended_requests.iter().any(|request| self.serves(request.symbol)) {
+        if !self.serves_any(pod) {
             return Ok(ExtendedState::Unneeded);
         }
         if own.is_some() {

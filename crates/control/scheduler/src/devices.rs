@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use api_meta::Tree as _;
-use client::{DeleteOptions, Error, PatchKind, PatchTarget, Preconditions, Resource};
+use client::{DeleteOptions, Error, Preconditions, Resource};
 use sched_core::{
     Allocation, CLAIM_FINALIZER, ClassRequest, DeviceBinding, EXTENDED_RESOURCE_CLAIM,
     ExtendedClaim, Pod, Progress,
@@ -150,15 +150,10 @@ impl Worker {
         claim: &str,
         extended: &ExtendedClaim,
     ) -> Result<(), DevicesError> {
-        let id = &pod.id;
-        let at = PatchTarget { namespace: &id.namespace, name: &id.name, subresource: "status" };
         let status = json!({"resourceClaimName": claim, "requestMappings": extended.mappings});
-        let patch = json!({"metadata": {"uid": id.uid},
-            "status": {"extendedResourceClaimStatus": status}});
-        let pods = &Resource::PODS;
-        let patched = self.client.patch::<Value>(pods, at, PatchKind::Strategic, &patch).await;
+        let written = self.write_status(pod, json!({"extendedResourceClaimStatus": status})).await;
         let action = "write the Pod's status";
-        patched.map(drop).map_err(|source| DevicesError::Extended { action, source })
+        written.map_err(|source| DevicesError::Extended { action, source })
     }
 
     /// Deletes the claim that was created for extended resources, because the Pod is not bound.

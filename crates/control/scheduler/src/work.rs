@@ -3,7 +3,7 @@
 use api_meta::Tree as _;
 use std::{sync::Arc, time::Duration};
 
-use client::{Client, DeleteOptions, PatchKind, PatchTarget, Resource};
+use client::{Client, DeleteOptions, Error, PatchKind, PatchTarget, Resource};
 use events::{EventRecorder, ObjectRef};
 use sched_core::{Core, Decision, Failure, Pod};
 use serde_json::{Value, json};
@@ -218,12 +218,18 @@ impl Worker {
         }
     }
 
+    /// Writes members of the Pod's status, unless the Pod was recreated under its name.
+    pub(crate) async fn write_status(&self, pod: &Pod, status: Value) -> Result<(), Error> {
+        let id = &pod.id;
+        let at = PatchTarget { namespace: &id.namespace, name: &id.name, subresource: "status" };
+        let patch = json!({"metadata": {"uid": id.uid}, "status": status});
+        let (client, pods) = (&self.client, &Resource::PODS);
+        client.patch::<Value>(pods, at, PatchKind::Strategic, &patch).await.map(drop)
+    }
+
     async fn patch_status(&self, pod: &Pod, status: Value) {
-        let at =
-            PatchTarget { namespace: &pod.id.namespace, name: &pod.id.name, subresource: "status" };
-        let patch = json!({"metadata": {"uid": pod.id.uid}, "status": status});
-        match self.client.patch::<Value>(&Resource::PODS, at, PatchKind::Strategic, &patch).await {
-            Ok(_) => {}
+        match self.write_status(pod, status).await {
+            Ok(()) => {}
             // The Pod is deleted or was recreated under its name.
             Err(error) if error.is_not_found() || error.is_conflict() => {}
             Err(error) => tracing::warn!(pod = %pod.id, %error, "could not write the Pod's status"),

@@ -52,8 +52,8 @@ impl DirectDisks {
         self.0.contains_key(volume)
     }
 
-    /// Reports whether a name in a Node's status is that of a known volume.
-    pub(super) fn knows(&self, name: &str) -> bool {
-        self.0.values().any(|disk| disk.name == name)
+    /// Returns the names of the known volumes in a Node's status.
+    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
+        self.0.values().map(|disk| &disk.name)
     }
 }

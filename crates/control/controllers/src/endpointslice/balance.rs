@@ -7,7 +7,7 @@ use std::{
 };
 
 use client::WorkQueue;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::hints::{self, Preference, Unbalanced, Zones};
 use crate::{
@@ -36,10 +36,6 @@ pub(super) struct Balance {
     reported: Mutex<HashMap<String, Outcomes>>,
 }
 
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock()
-}
-
 impl Balance {
     /// Requeues the Services with proportional hints when the processors of a zone change.
     pub(super) fn follow(
@@ -54,7 +50,7 @@ impl Balance {
             if before == change.new.and_then(|node| hints::facts(node)) {
                 return;
             }
-            *lock(&own.zones) = None;
+            *own.zones.lock() = None;
             for service in services.list() {
                 if Preference::of(&service) == Preference::Proportional {
                     queue.add_after(service.metadata.key(), DELAY);
@@ -66,12 +62,12 @@ impl Balance {
     /// Returns the processors of each zone.
     pub(super) fn zones(&self, nodes: &Watched<Node>) -> Arc<Zones> {
         let sum = || Arc::new(hints::zones(nodes.list().iter().map(|node| &**node)));
-        lock(&self.zones).get_or_insert_with(sum).clone()
+        self.zones.lock().get_or_insert_with(sum).clone()
     }
 
     /// Records the outcomes for a Service, and returns the Events about the changed ones.
     pub(super) fn record(&self, service: &str, outcomes: Outcomes) -> Vec<Notice> {
-        let mut reported = lock(&self.reported);
+        let mut reported = self.reported.lock();
         let before = reported.remove(service).unwrap_or_default();
         let changed = outcomes.iter().filter(|(family, now)| before.get(*family) != Some(now));
         let mut notices: Vec<_> = changed.map(|(family, now)| notice(family, *now)).collect();
@@ -90,7 +86,7 @@ impl Balance {
 
     /// Forgets a deleted Service.
     pub(super) fn forget(&self, service: &str) {
-        lock(&self.reported).remove(service);
+        self.reported.lock().remove(service);
     }
 }
 
@@ -119,6 +115,6 @@ mod tests {
         assert!(texts(of(Err(Unbalanced::Endpoints))).is_empty());
         assert_eq!(texts(of(Ok(()))), ["Topology Aware Hints has been enabled, addressType: IPv4"]);
         assert_eq!(texts(Outcomes::new()), ["Topology Aware Hints has been disabled"]);
-        assert!(texts(Outcomes::new()).is_empty() && lock(&balance.reported).is_empty());
+        assert!(texts(Outcomes::new()).is_empty() && balance.reported.lock().is_empty());
     }
 }

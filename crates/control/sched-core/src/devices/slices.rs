@@ -66,8 +66,8 @@ pub(super) struct Device {
     /// The device's own nodes, if the slice selects nodes per device.
     pub(super) nodes: Option<Nodes>,
     pub(super) cel_value: Result<cel::Value<'static>, DeviceError>,
-    /// The taints that DeviceTaintRules add to those of the slice.
-    rule_taints: Vec<DeviceTaintView>,
+    /// The taints that DeviceTaintRules add to those of the slice, by rule name.
+    rule_taints: BTreeMap<Box<str>, DeviceTaintView>,
 }
 
 impl Device {
@@ -77,7 +77,7 @@ impl Device {
 
     /// Returns the taints of the slice and of the rules.
     pub(super) fn taints(&self) -> impl Iterator<Item = &DeviceTaintView> {
-        self.view.taints.iter().chain(&self.rule_taints)
+        self.view.taints.iter().chain(self.rule_taints.values())
     }
 }
 
@@ -104,7 +104,7 @@ impl Slice {
             nodes: each_its_own.then(|| Nodes::new(&device.nodes)),
             cel_value: selectors::cel_value(&spec.driver, device),
             view: device.clone(),
-            rule_taints: Vec::new(),
+            rule_taints: BTreeMap::new(),
         });
         let counters = spec.shared_counters.iter().map(|set| {
             let counters = set.counters.iter().map(|(name, c)| (name.clone(), c.value)).collect();
@@ -121,13 +121,14 @@ impl Slice {
         }
     }
 
-    /// Taints the devices by the rules that concern them.
-    fn apply_rules(&mut self, rules: &BTreeMap<Box<str>, DeviceTaintRuleView>) {
+    /// Sets or removes the taint of a rule on the devices.
+    fn apply_rule(&mut self, name: &str, rule: Option<&DeviceTaintRuleView>) {
         let (driver, pool) = &self.pool;
         for device in &mut self.devices {
-            let name = &device.view.name;
-            let concerning = rules.values().filter(|rule| rule.concerns(driver, pool, name));
-            device.rule_taints = concerning.map(|rule| rule.spec.taint.clone()).collect();
+            match rule.filter(|rule| rule.concerns(driver, pool, &device.view.name)) {
+                Some(rule) => drop(device.rule_taints.insert(name.into(), rule.spec.taint.clone())),
+                None => drop(device.rule_taints.remove(name)),
+            }
         }
     }
 
@@ -255,7 +256,9 @@ impl Pools {
             gone.into_iter().for_each(|slice| self.count(&slice, false));
         }
         let Some(mut slice) = view.map(Slice::new) else { return };
-        slice.apply_rules(&self.rules);
+        for (name, rule) in &self.rules {
+            slice.apply_rule(name, Some(rule));
+        }
         self.count(&slice, true);
         let id = slice.pool.clone();
         self.of_slice.insert(name.into(), id.clone());
@@ -271,7 +274,7 @@ impl Pools {
             None => drop(self.rules.remove(name)),
         }
         let slices = self.pools.values_mut().flat_map(|pool| pool.slices.values_mut());
-        slices.for_each(|slice| slice.apply_rules(&self.rules));
+        slices.for_each(|slice| slice.apply_rule(name, view));
     }
 
     fn count(&mut self, slice: &Slice, comes: bool) {

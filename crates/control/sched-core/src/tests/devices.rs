@@ -620,6 +620,23 @@ fn uses_claim_of_earlier_attempt_and_rejects_too_many_devices() {
 }
 
 #[test]
+fn ignores_claim_of_other_namespace_for_extended_resources() {
+    let mut core = cluster();
+    set_class(&mut core, "gpu", json!({"extendedResourceName": "a.b/gpu"}));
+    let pod = extended("p", json!({"containers": [requesting("c", json!({"a.b/gpu": "1"}))]}));
+    let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": *pod.id.uid, "controller": true});
+    let forged: ResourceClaimView = serde_json::from_value(json!({
+        "metadata": {"namespace": "other", "name": "forged", "uid": "forged", "ownerReferences": [owner],
+            "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"}},
+        "status": {"allocation": {"devices": {"results": []}}},
+    }))
+    .unwrap();
+    core.set_device_claim(&"other".into(), "forged", Some(&forged), 0);
+    let (_, devices) = decide(&mut core, pod).unwrap();
+    assert!(devices[0].claim.is_empty() && devices[0].allocation.is_some(), "{devices:?}");
+}
+
+#[test]
 fn keeps_pods_off_devices_that_rules_taint() {
     let mut core = cluster();
     let set_rule = |core: &mut Core, spec: Value, now: u64| {
