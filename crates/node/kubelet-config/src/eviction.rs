@@ -6,7 +6,10 @@ use api_config::GoDuration;
 use pod_core::evict::{Amount, Signal, Threshold};
 use serde::Deserialize;
 
-use crate::{defaults::duration_or, error::ConfigError};
+use crate::{
+    defaults::duration_or,
+    error::{ConfigError, invalid},
+};
 
 type Amounts = BTreeMap<String, String>;
 
@@ -69,7 +72,7 @@ impl EvictionSettings {
             let Some(grace) = config.eviction_soft_grace_period.get(name) else {
                 let message =
                     format!("{name}: evictionSoftGracePeriod must say how long it may last");
-                return Err(ConfigError::Invalid { field: "evictionSoft", message });
+                return Err(invalid("evictionSoft", message));
             };
             let soft = threshold("evictionSoft", name, text, config)?;
             thresholds.extend(soft.map(|t| Threshold { grace: Some(grace.to_std()), ..t }));
@@ -89,7 +92,6 @@ fn threshold(
     text: &str,
     config: &EvictionConfiguration,
 ) -> Result<Option<Threshold>, ConfigError> {
-    let invalid = |field, message: String| ConfigError::Invalid { field, message };
     let signal =
         Signal::ALL.into_iter().find(|signal| signal.as_str() == name).ok_or_else(|| {
             let signals = Signal::ALL.map(Signal::as_str).join(", ");

@@ -1,6 +1,6 @@
 //! Rates of requests.
 
-use crate::error::ConfigError;
+use crate::error::{ConfigError, invalid};
 
 /// A rate of requests, with a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +37,6 @@ impl Rate {
 
 /// Returns the value of a field, or the error of a negative one.
 pub(crate) fn not_negative(field: &'static str, value: i32) -> Result<u32, ConfigError> {
-    u32::try_from(value).map_err(|_| ConfigError::Invalid {
-        field,
-        message: format!("{value} must not be a negative number"),
-    })
+    let error = |_| invalid(field, format!("{value} must not be a negative number"));
+    u32::try_from(value).map_err(error)
 }

@@ -10,7 +10,7 @@ use std::{
 use api_meta::ObjectKey;
 use client::{Change, Client, Informer, ListOptions, Resource};
 use k8s_openapi::api::core::v1::{Pod, VolumeProjection};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde::Deserialize;
 
 /// The limit of watched objects, since each watch takes a stream of the connection. Volumes with other objects are
@@ -79,10 +79,6 @@ struct Entry {
 
 type Entries = Arc<Mutex<HashMap<Reference, Entry>>>;
 
-fn lock(entries: &Entries) -> MutexGuard<'_, HashMap<Reference, Entry>> {
-    entries.lock()
-}
-
 pub(crate) struct ObjectWatches {
     client: Client,
     shutdown: rt::Shutdown,
@@ -98,7 +94,7 @@ impl ObjectWatches {
     /// uses.
     pub(crate) fn follow(&self, uid: &str, user: &Arc<dyn VolumeUser>, pod: Option<&Pod>) {
         let current = pod.map(references).unwrap_or_default();
-        let mut entries = lock(&self.entries);
+        let mut entries = self.entries.lock();
         entries.retain(|reference, entry| {
             if !current.contains(reference) {
                 entry.users.remove(uid);
@@ -125,7 +121,7 @@ impl ObjectWatches {
 
     /// Records the resourceVersion that was read for a volume, so that a watch event with the same one is ignored.
     pub(crate) fn record_version(&self, reference: &Reference, version: Option<&String>) {
-        if let Some(entry) = lock(&self.entries).get_mut(reference) {
+        if let Some(entry) = self.entries.lock().get_mut(reference) {
             entry.read = Some(version.cloned().unwrap_or_default());
         }
     }
@@ -159,7 +155,7 @@ impl ObjectWatches {
 /// Wakes the workers of Pods whose volumes contain an object with a new resourceVersion. The first event of a watch
 /// counts only if another version was read before.
 fn notify_users(entries: &Entries, reference: &Reference, version: String) {
-    let mut entries = lock(entries);
+    let mut entries = entries.lock();
     let Some(entry) = entries.get_mut(reference) else { return };
     let before = entry.latest.as_ref().or(entry.read.as_ref());
     if before.is_some_and(|before| *before != version) {
@@ -217,7 +213,7 @@ mod tests {
             Reference { kind: Kind::Secret, namespace: "ns".to_owned(), name: "s".to_owned() };
         let users = [("u".to_owned(), user.clone() as Arc<dyn VolumeUser>)].into();
         let entries = Entries::default();
-        lock(&entries).insert(reference.clone(), Entry { users, ..Entry::default() });
+        entries.lock().insert(reference.clone(), Entry { users, ..Entry::default() });
         for (latest, read, now, stale) in [
             (None, None, "1", false),
             (None, Some("1"), "1", false),
@@ -228,7 +224,7 @@ mod tests {
             (Some("2"), Some("2"), "", true),
         ] {
             let known = |version: Option<&str>| version.map(str::to_owned);
-            let mut locked = lock(&entries);
+            let mut locked = entries.lock();
             let entry = locked.get_mut(&reference).unwrap();
             (entry.latest, entry.read) = (known(latest), known(read));
             drop(locked);

@@ -38,18 +38,11 @@ impl Pages {
         if request.method != Method::GET {
             return None;
         }
-        let page = match request.uri.path() {
-            "/metrics/slis" => {
-                return Some(serve::answer(StatusCode::OK, CONTENT_TYPE, self.slis.text()));
-            }
-            "/flagz" if self.features.is_enabled("ComponentFlagz") => {
-                self.info.flagz(&request.headers, diagnostics::flags())
-            }
-            "/statusz" if self.features.is_enabled("ComponentStatusz") => {
-                self.info.statusz(&request.headers, rt::now().into())
-            }
-            _ => return None,
-        };
+        let path = request.uri.path();
+        if path == "/metrics/slis" {
+            return Some(serve::answer(StatusCode::OK, CONTENT_TYPE, self.slis.text()));
+        }
+        let page = self.info.page(path, &request.headers, &self.features)?;
         let refused = |error: NotAcceptable| text(StatusCode::NOT_ACCEPTABLE, error.to_string());
         Some(page.unwrap_or_else(refused))
     }

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::error::Cause;
@@ -59,10 +59,6 @@ impl Volume {
     }
 }
 
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock()
-}
-
 impl Default for Drivers {
     fn default() -> Self {
         let (changed, _) = watch::channel(());
@@ -74,19 +70,19 @@ impl Default for Drivers {
 impl Drivers {
     /// Registers a driver, or removes it if `driver` is `None`.
     pub fn set_driver(&self, name: &str, driver: Option<csi::Driver>) {
-        let mut drivers = lock(&self.drivers);
+        let mut drivers = self.drivers.lock();
         let fresh = || RegisteredDriver { driver: None, seats: Arc::new(Semaphore::new(SEATS)) };
         drivers.entry(name.to_owned()).or_insert_with(fresh).driver = driver;
     }
 
     /// Returns a registered driver.
     pub fn driver(&self, name: &str) -> Option<csi::Driver> {
-        lock(&self.drivers).get(name)?.driver.clone()
+        self.drivers.lock().get(name)?.driver.clone()
     }
 
     /// Returns the names of the registered drivers.
     pub fn names(&self) -> Vec<String> {
-        let drivers = lock(&self.drivers);
+        let drivers = self.drivers.lock();
         let registered = drivers.iter().filter(|(_, entry)| entry.driver.is_some());
         registered.map(|(name, _)| name.clone()).collect()
     }
@@ -119,7 +115,7 @@ impl Drivers {
     ) -> Result<AcquiredDriver, Cause> {
         let no_driver = || Cause::NoDriver { caller, driver: name.to_owned() };
         let driver = self.driver(name).ok_or_else(no_driver)?;
-        let seats = lock(&self.drivers).get(name).map(|entry| entry.seats.clone());
+        let seats = self.drivers.lock().get(name).map(|entry| entry.seats.clone());
         let seats = seats.ok_or_else(no_driver)?;
         match tokio::time::timeout(SLOT_TIMEOUT, seats.acquire_owned()).await {
             Ok(slot) => Ok(AcquiredDriver { driver, _slot: slot.map_err(|_| no_driver())? }),
@@ -129,7 +125,7 @@ impl Drivers {
 
     /// Records that a Pod needs a volume. Must be called before waiting for the attachment.
     pub(crate) fn add_user(&self, volume: &str, uid: &str, attachable: bool) {
-        let mut volumes = lock(&self.volumes);
+        let mut volumes = self.volumes.lock();
         let entry = volumes.entry(volume.to_owned()).or_default();
         let new = entry.attachable != Some(attachable) || entry.users.is_empty();
         entry.users.insert(uid.to_owned());
@@ -142,7 +138,7 @@ impl Drivers {
 
     /// Records a volume that an earlier kubelet mounted.
     pub(crate) fn add_unused(&self, volume: &str) {
-        lock(&self.volumes).entry(volume.to_owned()).or_default().staged = true;
+        self.volumes.lock().entry(volume.to_owned()).or_default().staged = true;
         self.changed.send_replace(());
     }
 
@@ -154,11 +150,11 @@ impl Drivers {
     }
 
     pub(crate) fn is_used(&self, volume: &str) -> bool {
-        lock(&self.volumes).get(volume).is_some_and(|entry| !entry.users.is_empty())
+        self.volumes.lock().get(volume).is_some_and(|entry| !entry.users.is_empty())
     }
 
     pub(crate) fn is_published(&self, volume: &str, target: &PathBuf) -> bool {
-        lock(&self.volumes).get(volume).is_some_and(|entry| entry.published.contains(target))
+        self.volumes.lock().get(volume).is_some_and(|entry| entry.published.contains(target))
     }
 
     pub(crate) fn set_published(&self, volume: &str, target: PathBuf, is: bool) {
@@ -176,12 +172,12 @@ impl Drivers {
     }
 
     fn change(&self, volume: &str, change: impl FnOnce(&mut Volume)) {
-        change(lock(&self.volumes).entry(volume.to_owned()).or_default());
+        change(self.volumes.lock().entry(volume.to_owned()).or_default());
         self.change_all(|_| {});
     }
 
     fn change_all(&self, change: impl Fn(&mut Volume)) {
-        let mut volumes = lock(&self.volumes);
+        let mut volumes = self.volumes.lock();
         let before = volumes.len();
         volumes.values_mut().for_each(change);
         volumes.retain(|_, entry| !entry.is_idle() || Arc::strong_count(&entry.turn) > 1);
@@ -198,14 +194,14 @@ impl Drivers {
 
     /// Waits for exclusive access to a volume.
     pub(crate) async fn lock_volume(&self, volume: &str) -> OwnedMutexGuard<()> {
-        let turn = lock(&self.volumes).entry(volume.to_owned()).or_default().turn.clone();
+        let turn = self.volumes.lock().entry(volume.to_owned()).or_default().turn.clone();
         turn.lock_owned().await
     }
 
     /// Returns the volumes that must not be detached. A volume found on the disk counts if `is_attached` returns `true`
     /// for it.
     pub fn in_use(&self, is_attached: impl Fn(&str) -> bool) -> Vec<String> {
-        let volumes = lock(&self.volumes);
+        let volumes = self.volumes.lock();
         let used = volumes.iter().filter(|(name, entry)| {
             !entry.is_idle() && entry.attachable.unwrap_or_else(|| is_attached(name))
         });

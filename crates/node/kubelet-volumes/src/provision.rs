@@ -85,18 +85,21 @@ impl Volumes {
 
     /// Unmounts the local volumes that no Pod uses, and detaches their devices. Logs those that are in use otherwise.
     pub async fn release_local(&self) -> Result<(), Error> {
-        let (root, mounts) = (self.local_directory(), self.mounts.clone());
-        let active = move || image::active(&root, mounts.as_ref());
-        let names = self.operations.run((LOCAL_DIRECTORY, ""), EarlierResult::Discard, active);
-        for name in names.await?? {
-            let (job, volume) = (self.release_job(&name), name.clone());
-            if user(&job.pods, &name).is_some() {
-                continue;
-            }
-            let runtime = tokio::runtime::Handle::current();
+        let (root, pods) = (self.local_directory(), self.root.join("pods"));
+        let mounts = self.mounts.clone();
+        let unused = move || {
+            let (mut names, users) = (image::active(&root, mounts.as_ref())?, users(&pods));
+            names.retain(|name| !users.contains_key(name));
+            Ok::<_, Error>(names)
+        };
+        let names = self.operations.run((LOCAL_DIRECTORY, ""), EarlierResult::Discard, unused);
+        for volume in names.await?? {
+            let (job, runtime) = (self.release_job(&volume), tokio::runtime::Handle::current());
             let work = move || runtime.block_on(job.release());
-            let key = (LOCAL_DIRECTORY, name.as_str());
-            if let Err(error) = self.operations.run(key, EarlierResult::Discard, work).await? {
+            let key = (LOCAL_DIRECTORY, volume.as_str());
+            let released = self.operations.run(key, EarlierResult::Discard, work).await;
+            // A volume that hangs must not keep the others from being released.
+            if let Err(error) = released.unwrap_or_else(|error| Err(error.into())) {
                 tracing::warn!(volume, %error, "release a local volume; trying again later");
             }
         }
@@ -148,7 +151,7 @@ impl ReleaseJob {
 
     async fn release(&self) -> Result<(), Error> {
         let _turn = self.drivers.lock_volume(&lock_name(&self.name)).await;
-        if user(&self.pods, &self.name).is_some() {
+        if users(&self.pods).contains_key(&self.name) {
             return Ok(());
         }
         self.image().release().await
@@ -156,7 +159,7 @@ impl ReleaseJob {
 
     async fn remove(&self) -> Result<(), RemoveError> {
         let _turn = self.drivers.lock_volume(&lock_name(&self.name)).await;
-        if let Some(pod) = user(&self.pods, &self.name) {
+        if let Some(pod) = users(&self.pods).remove(&self.name) {
             return Err(RemoveError::InUse(pod));
         }
         // Unmount first: otherwise a file system that a container mounted in the volume would be emptied too.
@@ -173,18 +176,21 @@ impl ReleaseJob {
     }
 }
 
-/// Returns the UID of a Pod that has the volume mounted, or has its device.
-fn user(pods: &Path, volume: &str) -> Option<String> {
-    let entries = std::fs::read_dir(pods).into_iter().flatten().flatten();
-    let mut uids = entries.map(|entry| entry.file_name());
-    let uses = |uid: &std::ffi::OsString| {
-        ["volumes", DEVICES].iter().any(|directory| {
-            let at = pods.join(uid).join(directory).join(PLUGIN).join(volume);
-            // The link to a device may lead nowhere after a restart of the machine.
-            at.symlink_metadata().is_ok()
-        })
+/// Returns the local volumes that Pods have mounted, or whose devices they have, with the UID of one such Pod each. A
+/// link to a device counts even if it leads nowhere, as after a restart of the machine.
+fn users(pods: &Path) -> BTreeMap<String, String> {
+    let names = |directory: &Path| {
+        let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned())
     };
-    uids.find(uses).map(|uid| uid.to_string_lossy().into_owned())
+    let mut users = BTreeMap::new();
+    for uid in names(pods) {
+        for directory in ["volumes", DEVICES] {
+            let volumes = names(&pods.join(&uid).join(directory).join(PLUGIN));
+            users.extend(volumes.map(|volume| (volume, uid.clone())));
+        }
+    }
+    users
 }
 
 #[cfg(test)]
@@ -210,14 +216,15 @@ mod tests {
     #[test]
     fn finds_pod_that_has_the_volume() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(user(dir.path(), "pvc-1"), None);
+        let user = |volume: &str| users(dir.path()).remove(volume);
+        assert_eq!(user("pvc-1"), None);
         let at = dir.path().join("uid/volumes").join(PLUGIN).join("pvc-1");
         std::fs::create_dir_all(at).unwrap();
-        assert_eq!(user(dir.path(), "pvc-1").as_deref(), Some("uid"));
-        assert_eq!(user(dir.path(), "pvc-2"), None);
+        assert_eq!(user("pvc-1").as_deref(), Some("uid"));
+        assert_eq!(user("pvc-2"), None);
         let devices = dir.path().join("other/volumeDevices").join(PLUGIN);
         std::fs::create_dir_all(&devices).unwrap();
         std::os::unix::fs::symlink("/dev/none", devices.join("pvc-2")).unwrap();
-        assert_eq!(user(dir.path(), "pvc-2").as_deref(), Some("other"));
+        assert_eq!(user("pvc-2").as_deref(), Some("other"));
     }
 }

@@ -11,7 +11,7 @@ use pod_core::{
     user_namespaces::has_user_namespace,
 };
 
-use crate::context::Context;
+use crate::{context::Context, runtime_version::RuntimeVersion};
 
 /// The delay before a runtime that did not answer is queried again.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -72,10 +72,10 @@ pub(crate) async fn of_container(
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UserNamespaceSupportError {
     #[error(
-        "can't set `spec.hostUsers: false`, {} not support user namespaces ({runtime} {version})",
+        "can't set `spec.hostUsers: false`, {} not support user namespaces ({runtime})",
         doer(handler)
     )]
-    Lacking { handler: String, runtime: String, version: String },
+    Lacking { handler: String, runtime: RuntimeVersion },
     #[error(transparent)]
     Runtime(#[from] cri::Error),
 }
@@ -99,12 +99,8 @@ pub(crate) async fn check_user_namespace(
     {
         return Ok(());
     }
-    let runtime = ctx.cri.version().await?;
-    Err(UserNamespaceSupportError::Lacking {
-        handler: handler.to_owned(),
-        runtime: runtime.runtime_name,
-        version: runtime.runtime_version,
-    })
+    let (handler, runtime) = (handler.to_owned(), ctx.cri.version().await?.into());
+    Err(UserNamespaceSupportError::Lacking { handler, runtime })
 }
 
 /// Admits a Pod if the runtime has the features that it requires. Waits for a runtime that is away.

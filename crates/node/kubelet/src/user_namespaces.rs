@@ -49,6 +49,8 @@ pub(crate) enum UserNamespaceError {
         "read the record of a Pod's user IDs, {}: {source}; delete the Pod whose UID is in the path", path.display()
     )]
     Record { path: PathBuf, source: RecordError },
+    #[error(transparent)]
+    Write(#[from] pki::Error),
     #[error("could not find an empty slot to allocate a user namespace")]
     Exhausted,
 }
@@ -152,15 +154,8 @@ fn read(pod_dir: &Path) -> Result<Option<IdRange>, UserNamespaceError> {
 /// Writes the record before the range is used. A killed kubelet leaves a whole record or none.
 fn record(pod_dir: &Path, range: IdRange) -> Result<(), UserNamespaceError> {
     sys::make_directories(pod_dir, DIRECTORY_MODE).map_err(file("create directory", pod_dir))?;
-    let path = user_namespace_file(pod_dir);
-    let new = path.with_extension("new");
-    let write = || {
-        let file = fs::File::create(&new)?;
-        io::Write::write_all(&mut &file, format_record(range).as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&new, &path)
-    };
-    write().map_err(file("write", &path))
+    let text = format_record(range);
+    Ok(pki::write_file(&user_namespace_file(pod_dir), text.as_bytes(), pki::PUBLIC_MODE)?)
 }
 
 #[cfg(test)]

@@ -120,9 +120,9 @@ async fn used_images(ctx: &Context, pods: &Pods) -> Result<HashSet<String>, cri:
     let mut used: HashSet<String> =
         containers.into_iter().flat_map(|c| [c.image_ref, c.image_id]).collect();
     used.extend(sandbox_image(ctx).await?);
-    // The runtime does not list the images that containers mount.
-    let active = pods.active();
-    let references: HashSet<&str> = active.iter().flat_map(|pod| volume_images(pod)).collect();
+    // The runtime does not list the images that containers mount. The containers of a Pod that ends may still run.
+    let all = pods.list();
+    let references: HashSet<&str> = all.iter().flat_map(volume_images).collect();
     for reference in references {
         used.extend(ctx.cri.image_status(reference).await?.map(|image| image.id));
     }

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use pod_core::{
     Observed, Run, Verdicts, members,
     probe::{ProbeKind, Timing, Track},
@@ -32,22 +32,18 @@ pub(crate) struct Prober {
     targets: Option<watch::Sender<Targets>>,
 }
 
-fn lock(verdicts: &Mutex<Verdicts>) -> MutexGuard<'_, Verdicts> {
-    verdicts.lock()
-}
-
 impl Prober {
     pub(crate) fn new(ctx: Arc<Context>, shared: Arc<Shared>) -> Self {
         Self { ctx, shared, verdicts: Arc::default(), targets: None }
     }
 
     pub(crate) fn verdicts(&self) -> Verdicts {
-        lock(&self.verdicts).clone()
+        self.verdicts.lock().clone()
     }
 
     /// Takes over the readiness that an earlier kubelet reported, so that a restart takes no Pod out of its Services.
     pub(crate) fn restore(&mut self, status: &PodStatus) {
-        let mut verdicts = lock(&self.verdicts);
+        let mut verdicts = self.verdicts.lock();
         let all = status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
         for container in all {
             let id = container.container_id.as_deref().and_then(|id| id.split_once("://"));
@@ -87,7 +83,7 @@ impl Prober {
                 targets.insert((running.id.clone(), kind), target);
             }
         }
-        lock(&self.verdicts).retain(|id| observed.containers.iter().any(|c| c.id == id));
+        self.verdicts.lock().retain(|id| observed.containers.iter().any(|c| c.id == id));
         match &self.targets {
             Some(sender) => {
                 sender.send_if_modified(|old| {
@@ -168,7 +164,7 @@ impl ProbeTask {
                         }
                         self.apply_result(&target, track, result.is_ok());
                     }
-                    let health = lock(&self.verdicts).of(&key.0, &target.container);
+                    let health = self.verdicts.lock().of(&key.0, &target.container);
                     if key.1 != ProbeKind::Startup || !health.started {
                         running.push(self.probe_after(target, wait));
                     }
@@ -183,7 +179,7 @@ impl ProbeTask {
 
     fn apply_result(&self, target: &Target, track: &mut Track, success: bool) {
         if let Some(verdict) = track.record(success)
-            && lock(&self.verdicts).set(&target.id, target.kind, verdict)
+            && self.verdicts.lock().set(&target.id, target.kind, verdict)
         {
             self.shared.wake.notify_one();
         }
@@ -244,7 +240,7 @@ async fn probe_after(
 ) -> ProbeResult {
     tokio::time::sleep(wait).await;
     let key = (target.id.clone(), target.kind);
-    let started = lock(&verdicts).of(&target.id, &target.container).started;
+    let started = verdicts.lock().of(&target.id, &target.container).started;
     if target.kind != ProbeKind::Startup && !started {
         return (key, None);
     }

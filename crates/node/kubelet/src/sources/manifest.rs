@@ -8,6 +8,7 @@ use pod_core::Timestamp;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use super::references;
 use crate::annotations;
 
 /// The static Pods by source, `file` or `http`.
@@ -26,6 +27,8 @@ pub(super) enum ManifestError {
     NoName,
     #[error("the Pod has no containers")]
     NoContainers,
+    #[error("static pods may not reference {0}")]
+    Reference(&'static str),
 }
 
 /// The node that reads a manifest, the time, and the kind of the manifest's source.
@@ -55,6 +58,9 @@ pub(super) fn pod(value: Value, text: &str, origin: Origin<'_>) -> Result<Pod, M
         .as_mut()
         .filter(|s| !s.containers.is_empty())
         .ok_or(ManifestError::NoContainers)?;
+    if let Some(resource) = references::find(spec) {
+        return Err(ManifestError::Reference(resource));
+    }
     let mut hash = Sha256::new();
     hash.update(node);
     hash.update(text);
@@ -109,6 +115,10 @@ mod tests {
             ("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\n", "containers"),
             ("apiVersion: v1\nkind: Pod\nspec: {containers: [{name: c}]}\n", "name"),
             ("apiVersion: v1\nkind: Pod\nspec: {containers: 3}\n", "not a valid Pod"),
+            (
+                POD.replace("spec:", "spec:\n  serviceAccountName: admin").as_str(),
+                "static pods may not reference serviceaccounts",
+            ),
             ("{\"apiVersion\": \"v1\", \"kind", ""),
         ] {
             let error = parse(text, of("n")).unwrap_err().to_string();

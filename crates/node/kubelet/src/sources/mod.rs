@@ -5,4 +5,5 @@ pub(crate) mod api;
 pub(crate) mod files;
 pub(crate) mod manifest;
 pub(crate) mod mirror;
+mod references;
 pub(crate) mod url;

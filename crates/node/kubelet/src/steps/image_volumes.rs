@@ -1,6 +1,6 @@
 //! Provides the images that a container mounts as volumes (KEP-4639). The runtime mounts them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cri::v1;
 use k8s_openapi::api::core::v1::{Container, ImageVolumeSource, Pod};
@@ -31,10 +31,10 @@ fn mounted<'a>(
     container: &'a Container,
 ) -> impl Iterator<Item = (&'a str, &'a ImageVolumeSource)> {
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-    let is_mounted =
-        |name: &str| container.volume_mounts.iter().flatten().any(|mount| mount.name == name);
+    let mounts = container.volume_mounts.iter().flatten();
+    let names: BTreeSet<&str> = mounts.map(|mount| mount.name.as_str()).collect();
     volumes
-        .filter(move |volume| is_mounted(&volume.name))
+        .filter(move |volume| names.contains(volume.name.as_str()))
         .filter_map(|volume| Some((volume.name.as_str(), volume.image.as_ref()?)))
 }
 
