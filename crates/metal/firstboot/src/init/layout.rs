@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeSet, path::Path};
 
+use api_meta::Tree as _;
 use ignition::spec::{Config, Filesystem, Luks};
 use serde_json::{Value, json};
 
@@ -117,8 +118,7 @@ pub(super) fn complete(disk: &str, value: &Value) -> Result<Value, Error> {
         return Err(refused(format!("volume {}", volume.name), reason));
     }
     let mut value = value.clone();
-    let filesystems = value["storage"]["filesystems"].as_array_mut();
-    for filesystem in filesystems.into_iter().flatten() {
+    for filesystem in value.items_mut("storage.filesystems") {
         if filesystem["device"] == own.device.as_str() {
             filesystem["path"] = "/".into();
         }

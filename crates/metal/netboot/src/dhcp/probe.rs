@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto};
 use tokio::{net::UdpSocket, sync::oneshot};
 
@@ -40,13 +40,9 @@ impl Prober {
         Ok(Self { socket, waiting: Mutex::default() })
     }
 
-    fn waiting(&self) -> MutexGuard<'_, HashMap<Ipv4Addr, Vec<oneshot::Sender<()>>>> {
-        self.waiting.lock()
-    }
-
     pub(super) async fn is_in_use(&self, address: Ipv4Addr) -> io::Result<bool> {
         let (sender, reply) = oneshot::channel();
-        self.waiting().entry(address).or_default().push(sender);
+        self.waiting.lock().entry(address).or_default().push(sender);
         let sent = self.socket.send_to(&echo_request(), SocketAddr::from((address, 0))).await;
         let is_answered = match sent {
             Ok(_) => {
@@ -54,7 +50,7 @@ impl Prober {
             }
             Err(_) => false,
         };
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.lock();
         if let Some(others) = waiting.get_mut(&address) {
             others.retain(|other| !other.is_closed());
             if others.is_empty() {
@@ -73,7 +69,7 @@ impl Prober {
                     if let IpAddr::V4(from) = from.ip()
                         && is_reply(&buffer[..length])
                     {
-                        for waiting in self.waiting().remove(&from).into_iter().flatten() {
+                        for waiting in self.waiting.lock().remove(&from).into_iter().flatten() {
                             let _ = waiting.send(());
                         }
                     }

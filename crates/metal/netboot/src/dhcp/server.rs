@@ -8,7 +8,7 @@ use std::{
 };
 
 use dhcproto::v4::{Message, MessageType};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use rt::Clock;
 use tokio::{net::UdpSocket, sync::Semaphore};
 
@@ -76,7 +76,7 @@ impl Server {
 
     /// Opens the ports of one interface and serves them until shutdown.
     pub fn start(self: &Arc<Self>, interface: &Interface, tasks: &rt::Tasks) -> io::Result<()> {
-        let prober = if self.machine().probes() {
+        let prober = if self.machine.lock().probes() {
             Some(Arc::new(Prober::new(interface).map_err(|error| {
                 let why = format!("{error}; --no-ping gives addresses without a probe");
                 io::Error::new(error.kind(), format!("probing addresses: {why}"))
@@ -100,10 +100,6 @@ impl Server {
             tasks.keep(&name, move || server.clone().run(port.clone(), owner.clone()));
         }
         Ok(())
-    }
-
-    fn machine(&self) -> MutexGuard<'_, Machine> {
-        self.machine.lock()
     }
 
     fn now(&self) -> u64 {
@@ -184,7 +180,7 @@ impl Server {
         arrival: Arrival,
         probed: Option<(Ipv4Addr, bool)>,
     ) -> Action {
-        let mut machine = self.machine();
+        let mut machine = self.machine.lock();
         let now = self.now();
         if let Some((address, in_use)) = probed {
             machine.probed(address, in_use, now);

@@ -248,7 +248,7 @@ impl Cache {
     fn put(&self, key: Key, reply: &Message, now: Instant) -> Option<Duration> {
         let class = class(reply);
         // The answer is copied before the lock is taken.
-        let kept = kept_form(reply).map(Arc::new);
+        let kept = Arc::new(kept_form(reply)?);
         let mut stores = self.stores();
         let stores = &mut *stores;
         let (store, other) = match class {
@@ -263,7 +263,6 @@ impl Cache {
                 .map(|ttl| ttl.max(store.shortest).min(store.longest)),
         };
         let ttl = ttl.filter(|ttl| !ttl.is_zero() && !reply.metadata.truncation)?;
-        let kept = kept?;
         // A failure does not replace an answer that may be served although it is old.
         let is_worse = class == Class::Error && self.stale.is_some() && other.get(&key).is_some();
         if is_worse || store.disabled.covers(&key.name) {

@@ -84,10 +84,11 @@ impl Plugin for Transfer {
         }
         // Over UDP, an IXFR is answered with the current SOA record (RFC 1995, section 2), and an AXFR is refused.
         let is_possible = request.tcp || request.kind() == RecordType::IXFR;
-        let zone = self.zones.keys().find(|zone| is_possible && *zone == request.name());
-        let client = request.client.ip().to_canonical();
+        let (zone, client) = (request.name(), request.client.ip().to_canonical());
         let records = || {
-            let zone = zone.filter(|zone| self.is_allowed(zone, client))?;
+            if !is_possible || !self.is_allowed(zone, client) {
+                return None;
+            }
             let (mut plugins, context) = (next.plugins().iter(), next.context());
             if request.tcp {
                 return plugins.find_map(|plugin| plugin.transfer(zone, context));

@@ -9,7 +9,7 @@ use net_core::{
     api::{EndpointSlice, Node, Service, ServiceType, TrafficPolicy},
     endpoints::{Slices, local_ready},
 };
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::time::Instant;
 
@@ -65,10 +65,6 @@ pub(super) struct State {
     observed: Arc<Mutex<Observed>>,
 }
 
-fn lock(observed: &Mutex<Observed>) -> MutexGuard<'_, Observed> {
-    observed.lock()
-}
-
 impl State {
     pub(super) fn start(settings: &SpeakerSettings, client: &Client, tasks: &rt::Tasks) -> Self {
         let observed = Arc::new(Mutex::new(Observed { stale: true, ..Observed::default() }));
@@ -96,7 +92,7 @@ impl State {
             ),
             nodes: Informer::start(client, Resource::NODES, own, tasks, mark(&observed)),
             leases: Informer::start(client, Resource::LEASES, ours, tasks, move |change| {
-                lock(&seen).follow(change);
+                seen.lock().follow(change);
             }),
             settings: settings.clone(),
             observed,
@@ -114,21 +110,21 @@ impl State {
     /// Waits until everything has been listed, and this node has renewed its Lease if it needs one.
     pub(super) async fn ready(&self) {
         self.synced().await;
-        while self.is_needed() && lock(&self.observed).renewed.is_none() {
+        while self.is_needed() && self.observed.lock().renewed.is_none() {
             tokio::time::sleep(TICK).await;
         }
     }
 
     /// Reports whether this node needs a Lease: a Service has an address that the node may announce.
     pub(super) fn is_needed(&self) -> bool {
-        let mut observed = lock(&self.observed);
+        let mut observed = self.observed.lock();
         self.refresh(&mut observed);
         !observed.claims.is_empty() || observed.wanted.values().any(|wanted| wanted.allowed)
     }
 
     /// Records a renewal of this node's Lease that began at a time.
     pub(super) fn renewed(&self, began: Instant) {
-        let mut observed = lock(&self.observed);
+        let mut observed = self.observed.lock();
         let gap = observed.renewed.is_none_or(|last| began.duration_since(last) >= FENCE);
         observed.renewed = Some(began);
         if gap {
@@ -137,7 +133,7 @@ impl State {
     }
 
     pub(super) fn plan(&self) -> Plan {
-        let mut observed = lock(&self.observed);
+        let mut observed = self.observed.lock();
         self.refresh(&mut observed);
         plan(&View {
             node: &self.settings.node,
@@ -152,7 +148,7 @@ impl State {
 
     /// Sets the networks of this node's interfaces.
     pub(super) fn set_networks(&self, networks: Vec<Cidr>) {
-        let mut observed = lock(&self.observed);
+        let mut observed = self.observed.lock();
         if observed.networks != networks {
             observed.networks = networks;
             observed.stale = true;
@@ -161,12 +157,12 @@ impl State {
 
     /// Returns the version of a Lease that this node has seen.
     pub(super) fn version(&self, subject: &Subject) -> Option<String> {
-        lock(&self.observed).versions.get(&subject.name()).cloned()
+        self.observed.lock().versions.get(&subject.name()).cloned()
     }
 
     /// Returns the addresses whose holder this node is.
     pub(super) fn held(&self) -> Vec<IpAddr> {
-        let observed = lock(&self.observed);
+        let observed = self.observed.lock();
         let own = observed.claims.iter().filter(|(_, claim)| claim.holder == self.settings.node);
         own.map(|(address, _)| *address).collect()
     }
@@ -204,7 +200,7 @@ fn mark<P: PartialEq>(
     let observed = observed.clone();
     move |change| {
         if change.old != change.new {
-            lock(&observed).stale = true;
+            observed.lock().stale = true;
         }
     }
 }
