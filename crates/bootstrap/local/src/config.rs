@@ -1,7 +1,7 @@
 //! The kind `Cluster` of `windlass.io/v1alpha1`, which `up --config` reads. Flags change the same values.
 //!
-//! A cluster's settings hold the whole document. A later `up` compares it with the new one, and restarts the processes
-//! that a change concerns.
+//! A cluster's settings hold the whole document. A later `up` compares its document with those that the processes were
+//! started with, and restarts the processes that a change concerns.
 
 mod error;
 mod load_balancer;
@@ -35,7 +35,7 @@ const KIND: &str = "Cluster";
 /// The JSON schema of the document.
 pub(crate) const SCHEMA: &str = include_str!("config/schema.json");
 
-/// A cluster of `windlass up`.
+/// A cluster of `windlass up`, of the kind `Cluster`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ClusterConfig {
@@ -223,10 +223,7 @@ impl ClusterConfig {
         let section = "kubelet";
         let failed = |source| ConfigError::Section { section, source };
         let mut tree = base.to_value().map_err(failed)?;
-        merge(&mut tree, &self.kubelet, section, &OWN_KUBELET)?;
-        if !self.feature_gates.is_empty() {
-            tree["featureGates"] = json!(self.feature_gates);
-        }
+        self.overlay(&mut tree, &self.kubelet, section, &OWN_KUBELET)?;
         let decoded = KubeletConfiguration::from_value(tree).map_err(failed)?;
         Ok(decoded.checked(Strictness::Refuse).map_err(failed)?.value)
     }
@@ -239,12 +236,30 @@ impl ClusterConfig {
         let section = "kubeProxy";
         let failed = |source| ConfigError::Section { section, source };
         let mut tree = base.to_value().map_err(failed)?;
-        merge(&mut tree, &self.kube_proxy, section, &OWN_PROXY)?;
+        self.overlay(&mut tree, &self.kube_proxy, section, &OWN_PROXY)?;
+        let decoded = KubeProxyConfiguration::from_value(tree).map_err(failed)?;
+        Ok(decoded.checked(Strictness::Refuse).map_err(failed)?.value)
+    }
+
+    /// Replaces fields of a configuration, and sets the feature gates. A map or list of the document replaces the whole
+    /// one.
+    fn overlay(
+        &self,
+        tree: &mut Value,
+        fields: &Map<String, Value>,
+        section: &'static str,
+        own: &[&str],
+    ) -> Result<(), ConfigError> {
+        for (field, value) in fields {
+            if own.contains(&field.as_str()) {
+                return Err(ConfigError::Managed { section, field: field.clone() });
+            }
+            tree[field] = value.clone();
+        }
         if !self.feature_gates.is_empty() {
             tree["featureGates"] = json!(self.feature_gates);
         }
-        let decoded = KubeProxyConfiguration::from_value(tree).map_err(failed)?;
-        Ok(decoded.checked(Strictness::Refuse).map_err(failed)?.value)
+        Ok(())
     }
 
     /// Checks that the document sets no flag of `up`.
@@ -282,22 +297,6 @@ impl ClusterConfig {
         args.extend(own.iter().cloned());
         args
     }
-}
-
-/// Replaces fields of a configuration. A map or list of the document replaces the whole one.
-fn merge(
-    tree: &mut Value,
-    fields: &Map<String, Value>,
-    section: &'static str,
-    own: &[&str],
-) -> Result<(), ConfigError> {
-    for (field, value) in fields {
-        if own.contains(&field.as_str()) {
-            return Err(ConfigError::Managed { section, field: field.clone() });
-        }
-        tree[field] = value.clone();
-    }
-    Ok(())
 }
 
 #[cfg(test)]

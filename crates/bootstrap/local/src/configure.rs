@@ -14,7 +14,7 @@ mod tests;
 pub(crate) use addresses::clear as clear_addresses;
 pub use arguments::ConfigArgs;
 pub(crate) use change::{check, concerned, store};
-pub(crate) use command::{api_server, controller_manager, scheduler};
+pub(crate) use command::{api_server, check_encryption, controller_manager, scheduler};
 pub(crate) use kubelet::update as update_kubelet;
 pub(crate) use nodes::apply as apply_nodes;
 pub(crate) use registries::{encoded_credentials, write as write_registries};

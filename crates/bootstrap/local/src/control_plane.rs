@@ -45,7 +45,7 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     keys.into_iter().chain(certificates).for_each(|file| {
         step.read(file);
     });
-    let encryption = encryption(&flags, tasks).await?;
+    let encryption = load_encryption(&flags, tasks).await?;
     config.encryption = Some(encryption.clone());
     let store = apiserver::encrypted(Arc::new(store), encryption);
     if let Some((every, keep)) = cluster.settings.snapshots {
@@ -68,7 +68,7 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
 }
 
 /// Loads the configuration of encryption at rest. Without one, encrypted values are not read as objects.
-async fn encryption(
+pub async fn load_encryption(
     flags: &apiserver::flags::Args,
     tasks: &rt::Tasks,
 ) -> Result<Arc<Encryption>, Error> {
@@ -129,6 +129,7 @@ async fn start_scheduler(
     let flags = configure::scheduler(cluster)?;
     let features = flags.features.gates()?;
     let config = scheduler::Config {
+        features: features.clone(),
         metrics: component_metrics(&features),
         leader_election: false,
         ..flags.args.config()?

@@ -50,7 +50,7 @@ pub use config::{
 };
 pub use configure::ConfigArgs;
 pub use context::default_kubeconfig;
-pub use control_plane::run as run_control_plane;
+pub use control_plane::{load_encryption, run as run_control_plane};
 pub use down::{Args as DownArgs, run as down};
 pub use error::Error;
 pub use kubectl::{Args as KubectlArgs, run as kubectl};

@@ -1,7 +1,7 @@
 //! The background processes, which outlive the command that starts them: their commands, PID files and logs.
 
 use std::{
-    fs::OpenOptions,
+    fs::{self, OpenOptions},
     os::unix::process::CommandExt,
     path::PathBuf,
     process::{Command, Stdio},
@@ -11,7 +11,11 @@ use instances::space::{self, Processes};
 use nix::{sys::signal::Signal, unistd::Pid};
 use sys::process::{self, PidFile};
 
-use crate::{cluster::Cluster, error::Error};
+use crate::{
+    cluster::{Cluster, Settings},
+    config::ClusterConfig,
+    error::Error,
+};
 
 /// A background process of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,12 +112,26 @@ impl Role {
         Ok(self.pid_file(cluster).record(pid)?)
     }
 
+    /// Returns the copy of the settings that were in force when the process was started.
+    fn settings_copy(self, cluster: &Cluster) -> PathBuf {
+        cluster.run().join(format!("{}.settings.json", self.name()))
+    }
+
+    /// Returns the document that the process was started with; `None` if it is unknown.
+    pub(crate) fn document(self, cluster: &Cluster) -> Option<ClusterConfig> {
+        let text = fs::read(self.settings_copy(cluster)).ok()?;
+        Some(serde_json::from_slice::<Settings>(&text).ok()?.config)
+    }
+
     /// Starts the process in a process group of its own, with its output appended to its log.
     pub(crate) fn start(self, cluster: &Cluster) -> Result<std::process::Child, Error> {
         let path = self.log(cluster);
         let open = || OpenOptions::new().create(true).append(true).open(&path);
         let log = open().map_err(Error::file("opening the log", &path))?;
         let copy = log.try_clone().map_err(Error::file("opening the log", &path))?;
+        // The process reads the settings after this copy is made. If it has newer ones, `up` restarts it once more than
+        // necessary.
+        let _ = fs::copy(cluster.root.join("cluster.json"), self.settings_copy(cluster));
         let mut command = self.command(cluster);
         command.stdin(Stdio::null()).stdout(log).stderr(copy).process_group(0);
         let program = command.get_program().to_string_lossy().into_owned();
@@ -162,5 +180,29 @@ pub(crate) fn not_running(node: &Cluster) -> Error {
 pub(crate) fn notify_supervisor(cluster: &Cluster) {
     if let Some(pid) = Role::Supervisor.running(cluster) {
         let _ = nix::sys::signal::kill(Pid::from_raw(pid), Signal::SIGHUP);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{cluster::example, config::tests::read};
+
+    #[test]
+    fn document_is_that_of_the_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut cluster = example(dir.path());
+        for directory in [cluster.run(), cluster.logs()] {
+            fs::create_dir_all(directory).unwrap();
+        }
+        let started = cluster.settings.config.clone();
+        cluster.save().unwrap();
+        assert_eq!(Role::Agent.document(&cluster), None);
+        // The cluster has no binary that could start.
+        assert!(matches!(Role::Agent.start(&cluster), Err(Error::Start { .. })));
+        cluster.settings.config = read("publish: [\"8080:30080\"]").unwrap();
+        cluster.save().unwrap();
+        assert_eq!(Role::Agent.document(&cluster), Some(started));
+        assert_eq!(Role::ControlPlane.document(&cluster), None);
     }
 }

@@ -24,6 +24,8 @@ use self::{
 };
 use crate::{
     cluster::{Cluster, DEFAULT_NAME},
+    configure,
+    error::Error,
     secrets_error::SecretsError,
 };
 
@@ -68,16 +70,17 @@ enum Command {
 }
 
 /// Runs a command.
-pub async fn run(args: Args) -> Result<(), SecretsError> {
+pub async fn run(args: Args) -> Result<(), Error> {
     let rotation = Rotation {
         target: args.cluster.target()?,
         patience: Duration::from_secs(args.cluster.timeout),
     };
-    match args.command {
+    let done = match args.command {
         Command::Status => rotation.status().await,
         Command::Rotate => rotation.rotate().await,
         Command::Reencrypt => rotation.reencrypt().await,
-    }
+    };
+    Ok(done?)
 }
 
 /// Creates the encryption configuration of a cluster of `up`, unless there is one.
@@ -91,20 +94,24 @@ pub(crate) fn create(file: &Path) -> Result<(), SecretsError> {
 
 impl ClusterArgs {
     /// Finds the cluster: that of `up` if its root exists, and else that of `init`.
-    fn target(&self) -> Result<Target, SecretsError> {
+    fn target(&self) -> Result<Target, Error> {
         let root = Cluster::at(&self.name, self.root.as_deref());
         let manifest = self.kubernetes_dir.join("manifests/kube-apiserver.yaml");
         let (file, kubeconfig) = if root.join("cluster.json").exists() {
-            let file = crate::cluster::encryption_file(&root);
-            if !file.exists() {
-                return Err(SecretsError::NotConfigured);
+            let cluster = Cluster::load(&self.name, &root)?;
+            // The file is that of `up --secrets-encryption` or of the document.
+            let flags = configure::api_server(&cluster)?;
+            let file = flags.encryption_provider_config.ok_or(SecretsError::NotConfigured)?;
+            if !flags.encryption_provider_config_automatic_reload {
+                let place = "apiServer.extraArgs of the document".to_owned();
+                return Err(SecretsError::NotReloaded(place).into());
             }
-            (file, root.join("etc/kubernetes/super-admin.conf"))
+            (file, cluster.layout().kubeconfig("super-admin.conf"))
         } else if manifest.exists() {
             let file = target::file_of_static_pod(&manifest, &read(&manifest)?)?;
             (file, self.kubernetes_dir.join("admin.conf"))
         } else {
-            return Err(SecretsError::NoCluster { root, manifest });
+            return Err(SecretsError::NoCluster { root, manifest }.into());
         };
         let client = Client::from_kubeconfig_file(&kubeconfig, "windlass-secrets-encrypt")?;
         Ok(Target { file, client })

@@ -23,9 +23,9 @@ pub enum SecretsError {
     Manifest { path: PathBuf, reason: String },
     #[error(
         "the API server does not reload its encryption configuration; add \
-         --encryption-provider-config-automatic-reload=true to {}", .0.display()
+         --encryption-provider-config-automatic-reload=true to {0}"
     )]
-    NotReloaded(PathBuf),
+    NotReloaded(String),
     #[error("{0} in the container of the API server is not a file of a hostPath volume")]
     NoHostPath(PathBuf),
     #[error(transparent)]
@@ -70,6 +70,4 @@ pub enum SecretsError {
     Pki(#[from] pki::Error),
     #[error(transparent)]
     Yaml(#[from] api_config::Error),
-    #[error(transparent)]
-    Kubeconfig(#[from] client::KubeconfigError),
 }

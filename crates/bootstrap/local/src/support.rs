@@ -49,7 +49,7 @@ const KINDS: [Resource; 12] = [
 ];
 /// The longest wait for an answer of the API server, which may be the problem.
 const ANSWER: Duration = Duration::from_secs(10);
-/// The number of lines of each log.
+/// The number of lines of each log, at most those of its last 64 KiB.
 const LINES: usize = 5000;
 
 /// Writes the bundle. Parts that cannot be read are named in it.
@@ -60,7 +60,9 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
     fs::set_permissions(directory, private).map_err(Error::file("protecting", directory))?;
     let client = cluster.admin_client()?;
-    let redactor = Redactor::new(secrets(&client).await);
+    let values = secrets(&client).await;
+    let has_values = values.is_some();
+    let redactor = Redactor::new(values.unwrap_or_default());
     let write = |name: &str, text: &str| {
         let path = directory.join(name);
         fs::write(&path, redactor.text(text)).map_err(Error::file("writing", &path))
@@ -81,7 +83,11 @@ pub async fn run(args: Args) -> Result<(), Error> {
         }
     }
     for kind in &KINDS {
-        let text = objects(&client, kind).await;
+        let text = if has_values {
+            objects(&client, kind).await
+        } else {
+            "# left out, because the values of Secrets cannot be read\n".to_owned()
+        };
         write(&format!("{}.yaml", kind.plural), &text)?;
     }
     println!(
@@ -121,14 +127,14 @@ async fn objects(client: &Client, kind: &Resource) -> String {
     api_config::yaml::to_string_all(&items).unwrap_or_else(|error| format!("# {error}\n"))
 }
 
-/// Returns the values of all Secrets. Without an answer of the API, there are no objects in the bundle either, and logs
-/// are redacted by form only.
-async fn secrets(client: &Client) -> Vec<Vec<u8>> {
+/// Returns the values of all Secrets. Without an answer of the API, the bundle contains no objects, and logs are
+/// redacted by form only.
+async fn secrets(client: &Client) -> Option<Vec<Vec<u8>>> {
     let options = ListOptions::default();
     let secrets = Resource::SECRETS;
     let list = tokio::time::timeout(ANSWER, client.list::<Value>(&secrets, "", &options)).await;
-    let items = list.ok().and_then(Result::ok).map(|list| list.items).unwrap_or_default();
+    let items = list.ok()?.ok()?.items;
     let data = items.iter().filter_map(|secret| secret.at("data").as_object());
     let values = data.flat_map(|data| data.values()).filter_map(Value::as_str);
-    values.filter_map(|value| data_encoding::BASE64.decode(value.as_bytes()).ok()).collect()
+    Some(values.filter_map(|value| data_encoding::BASE64.decode(value.as_bytes()).ok()).collect())
 }

@@ -92,9 +92,12 @@ pub async fn run(args: Args) -> Result<(), Error> {
         if cluster.is_replicated() {
             return Err(Error::SharedEncryption);
         }
+        configure::check_encryption(&cluster.settings.config)?;
         secrets::create(&encryption_file(&root))?;
     }
     let progress = Progress::stderr(Recorder::new(&root, "up"));
+    let served = Role::ControlPlane.document(&cluster);
+    let served_balancers = !served.as_ref().unwrap_or(&old).load_balancer.disabled;
     takeover::stop_other_binary(&cluster, &progress).await?;
     if Role::Supervisor.running(&cluster).is_none() {
         check_machine(&cluster, &progress)?;
@@ -126,7 +129,8 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let deadline = Instant::now() + Duration::from_secs(args.timeout);
     let client = cluster.admin_client()?;
     api_and_images(&cluster, &members, &client, &progress, deadline).await?;
-    progress.step("install cluster DNS and bootstrap objects", add_ons(&cluster, &client)).await?;
+    let add_ons = add_ons(&cluster, &client, served_balancers);
+    progress.step("install cluster DNS and bootstrap objects", add_ons).await?;
     if !members.is_empty() {
         let joined = nodes::join::all(&cluster, &client, &members);
         progress.step("let the other nodes join", joined).await?;
@@ -288,30 +292,39 @@ fn new_cluster(args: &Args, config: &ClusterConfig, root: &Path) -> Result<Clust
 fn configure_nodes(cluster: &Cluster, old: &ClusterConfig) -> Result<(), Error> {
     let new = &cluster.settings.config;
     for node in std::iter::once(cluster.clone()).chain(cluster.members()?) {
-        if old.registries != new.registries {
+        let used = Role::Containerd.document(&node);
+        if used.as_ref().unwrap_or(old).registries != new.registries {
             containerd::configure(&node)?;
         }
-        configure::update_kubelet(&node, old)?;
+        let used = Role::Agent.document(&node);
+        configure::update_kubelet(&node, used.as_ref().unwrap_or(old))?;
     }
     Ok(())
 }
 
-/// Restarts processes of all nodes, which then use the new options. Containers keep running meanwhile.
+/// Restarts the processes of all nodes that run with other options. Containers keep running meanwhile. `old` counts for
+/// processes whose options are unknown. An earlier `up` may have been killed after it stored its document.
 async fn restart(cluster: &Cluster, old: &ClusterConfig, progress: &Progress) -> Result<(), Error> {
-    let roles = configure::concerned(old, &cluster.settings.config);
-    if roles.is_empty() {
+    let mut outdated = Vec::new();
+    for node in std::iter::once(cluster.clone()).chain(cluster.members()?) {
+        for role in node.roles().iter().filter(|role| role.running(&node).is_some()) {
+            let used = role.document(&node);
+            let used = used.as_ref().unwrap_or(old);
+            if configure::concerned(used, &cluster.settings.config).contains(role) {
+                outdated.push((*role, node.clone()));
+            }
+        }
+    }
+    if outdated.is_empty() {
         return Ok(());
     }
     let work = async {
-        for role in &roles {
-            let nodes = std::iter::once(cluster.clone()).chain(cluster.members()?);
-            for node in nodes.filter(|node| node.roles().contains(role)) {
-                if let Some(pid) = role.running(&node) {
-                    supervision::stop(pid, RESTART).await;
-                }
+        for (role, node) in &outdated {
+            if let Some(pid) = role.running(node) {
+                supervision::stop(pid, RESTART).await;
             }
         }
-        Ok(())
+        Ok::<_, Error>(())
     };
     progress.step("restart what the new options concern", work).await
 }
@@ -508,8 +521,9 @@ fn is_ready(pod: &Value, since: Option<Timestamp>) -> bool {
         && containers.is_some_and(|containers| containers.iter().all(has_started))
 }
 
-/// Applies cluster DNS and kubeadm's objects. A second `up` changes nothing.
-async fn add_ons(cluster: &Cluster, client: &Client) -> Result<(), Error> {
+/// Applies cluster DNS and kubeadm's objects. A second `up` changes nothing. `served_balancers` is `true` if the
+/// control plane may have given addresses to LoadBalancer Services before.
+async fn add_ons(cluster: &Cluster, client: &Client, served_balancers: bool) -> Result<(), Error> {
     let init = cluster.init();
     let mut objects = addons::coredns(&init.cluster, 1)?;
     // A user waits for this Deployment, whose process is ready in a tenth of a second, so probe it every second.
@@ -522,7 +536,8 @@ async fn add_ons(cluster: &Cluster, client: &Client) -> Result<(), Error> {
     objects.extend(addons::storage::objects());
     objects.extend(addons::metrics::objects(metrics::address(cluster)));
     apply(client, objects).await?;
-    if cluster.settings.config.load_balancer.disabled {
+    // Later, the addresses are those of another controller.
+    if served_balancers && cluster.settings.config.load_balancer.disabled {
         configure::clear_addresses(client).await?;
     }
     metrics::register(client).await

@@ -114,7 +114,7 @@ fn credentials(registries: &[Registry]) -> Vec<Registry> {
     .collect()
 }
 
-/// Returns the processes that must be restarted after a change of the document, in the order of their restart.
+/// Returns the processes that must be restarted after a change of the document.
 pub(crate) fn concerned(old: &ClusterConfig, new: &ClusterConfig) -> Vec<Role> {
     let mut roles = Vec::new();
     let credentials = |config: &ClusterConfig| credentials(&config.registries);

@@ -15,6 +15,14 @@ use crate::{
 
 const ENCRYPTION: &str = "encryption-provider-config";
 
+/// Returns an error if the document has a flag of encryption at rest, which `up --secrets-encryption` sets itself.
+pub(crate) fn check_encryption(config: &ClusterConfig) -> Result<(), ConfigError> {
+    let args = &config.api_server.extra_args;
+    let Some(arg) = args.iter().find(|arg| arg.name.starts_with(ENCRYPTION)) else { return Ok(()) };
+    let message = format!("--{} is that of `up --secrets-encryption`; remove it here", arg.name);
+    Err(ConfigError::Flags { section: "apiServer", message })
+}
+
 /// Returns the command line of a component: that of kubeadm's static Pod, with the embedded store.
 fn command(cluster: &Cluster, component: Component) -> Result<Vec<String>, Error> {
     let mut init = cluster.init();
@@ -26,12 +34,8 @@ fn command(cluster: &Cluster, component: Component) -> Result<Vec<String>, Error
     init.cluster.api_server.extra_args.push(Arg::new("kubelet-certificate-authority", ca));
     let encryption = encryption_file(&cluster.root);
     if encryption.exists() {
+        check_encryption(&cluster.settings.config)?;
         let args = &mut init.cluster.api_server.extra_args;
-        if args.iter().any(|arg| arg.name == ENCRYPTION) {
-            let message =
-                format!("--{ENCRYPTION} is that of `up --secrets-encryption`; remove it here");
-            return Err(ConfigError::Flags { section: "apiServer", message }.into());
-        }
         args.push(Arg::new(ENCRYPTION, encryption.display().to_string()));
         args.push(Arg::new("encryption-provider-config-automatic-reload", "true"));
     }

@@ -1,6 +1,10 @@
 //! Writes containerd's files about image registries.
 
-use std::{collections::BTreeMap, fs, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::PathBuf,
+};
 
 use data_encoding::BASE64;
 
@@ -13,17 +17,21 @@ impl Cluster {
     }
 }
 
-/// Writes the `hosts.toml` files of a node, which containerd reads at each pull, and removes others.
+/// Writes the `hosts.toml` files of a node, which containerd reads at each pull, and removes those of other registries.
 pub(crate) fn write(node: &Cluster) -> Result<(), Error> {
-    let directory = node.registry_hosts();
-    if directory.exists() {
-        fs::remove_dir_all(&directory).map_err(Error::file("removing", &directory))?;
-    }
+    let (directory, mut hosts) = (node.registry_hosts(), BTreeSet::new());
     fs::create_dir_all(&directory).map_err(Error::file("creating", &directory))?;
     for registry in &node.settings.config.registries {
-        let own = directory.join(&registry.host);
-        fs::create_dir_all(&own).map_err(Error::file("creating", &own))?;
-        pki::write_file(&own.join("hosts.toml"), registry.hosts().as_bytes(), pki::PUBLIC_MODE)?;
+        let path = directory.join(&registry.host).join("hosts.toml");
+        pki::update_file(&path, registry.hosts().as_bytes(), pki::PUBLIC_MODE)?;
+        hosts.insert(registry.host.as_str());
+    }
+    for entry in fs::read_dir(&directory).map_err(Error::file("reading", &directory))?.flatten() {
+        let path = entry.path();
+        let is_gone = entry.file_name().to_str().is_none_or(|name| !hosts.contains(name));
+        if is_gone && path.is_dir() {
+            fs::remove_dir_all(&path).map_err(Error::file("removing", &path))?;
+        }
     }
     Ok(())
 }

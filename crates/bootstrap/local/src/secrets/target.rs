@@ -32,7 +32,7 @@ pub(super) fn file_of_static_pod(path: &Path, text: &str) -> Result<PathBuf, Sec
     let inside = flag(&words, FLAG).ok_or(SecretsError::NotConfigured)?;
     let reload = flag(&words, &format!("{FLAG}-automatic-reload"));
     if !matches!(reload.as_deref(), Some("true" | "TRUE" | "True" | "t" | "T" | "1")) {
-        return Err(SecretsError::NotReloaded(path.to_owned()));
+        return Err(SecretsError::NotReloaded(path.display().to_string()));
     }
     on_host(&pod, container, Path::new(&inside))
         .ok_or_else(|| SecretsError::NoHostPath(inside.into()))

@@ -183,3 +183,25 @@ async fn refuses_second_process_and_finishes_user_rotation() {
     assert_eq!(scene.keys().len(), 1);
     assert_eq!(scene.keys_of_data().await, scene.keys());
 }
+
+#[test]
+fn finds_file_that_server_uses() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    let mut cluster = crate::cluster::example(root);
+    let args = ClusterArgs {
+        name: cluster.name.clone(),
+        root: Some(root.to_owned()),
+        kubernetes_dir: root.join("none"),
+        timeout: 1,
+    };
+    cluster.save().unwrap();
+    assert!(matches!(args.target(), Err(Error::Secrets(SecretsError::NotConfigured))));
+    let flags = "apiServer: {extraArgs: [{name: encryption-provider-config, value: /e.yaml}]}";
+    cluster.settings.config = crate::config::tests::read(flags).unwrap();
+    cluster.save().unwrap();
+    assert!(matches!(args.target(), Err(Error::Secrets(SecretsError::NotReloaded(_)))));
+    // The control plane does not start with two files.
+    create(&crate::cluster::encryption_file(root)).unwrap();
+    assert!(matches!(args.target(), Err(Error::Document(_))));
+}

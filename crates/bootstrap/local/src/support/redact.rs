@@ -12,7 +12,7 @@ const REDACTED: &str = "<redacted>";
 const SHORTEST: usize = 6;
 
 /// Forms of credentials: JSON Web Tokens, bootstrap tokens, PEM blocks of keys, bearer tokens, passwords in URLs and
-/// assignments.
+/// assignments. containerd logs its configuration with the credentials of registries (`auth`) as quoted JSON.
 const FORMS: [(&str, &str); 6] = [
     (r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*", REDACTED),
     (r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b", REDACTED),
@@ -20,7 +20,7 @@ const FORMS: [(&str, &str); 6] = [
     (r"(?i)(bearer )[A-Za-z0-9._~+/=-]+", "${1}<redacted>"),
     (r"(://[^/\s:@]+:)[^/\s@]+@", "${1}<redacted>@"),
     (
-        r#"(?i)((?:password|passwd|secret|token|apikey|api_key)["']?\s*[=:]\s*["']?)[^\s"',}]+"#,
+        r#"(?i)((?:password|passwd|secret|token|apikey|api_key|\bauth)\\*["']?\s*[=:]\s*\\*["']?)[^\s"',}]+"#,
         "${1}<redacted>",
     ),
 ];
@@ -123,6 +123,8 @@ mod tests {
             ("https://user:pass@example.com/x", "https://user:<redacted>@example.com/x"),
             ("password=hello next", "password=<redacted> next"),
             ("{\"password\": \"hello\", \"a\": 1}", "{\"password\": \"<redacted>\", \"a\": 1}"),
+            (r#"config="{\"auth\":\"dXNlcjpwYXNz\"}""#, r#"config="{\"auth\":\"<redacted>"}""#),
+            ("auth = \"dXNlcjpwYXNz\"", "auth = \"<redacted>\""),
             ("nothing to hide at 10.0.0.1:6443", "nothing to hide at 10.0.0.1:6443"),
         ] {
             assert_eq!(redactor.text(text), expected);
