@@ -56,7 +56,7 @@ pub use etcd::{etcd_pod, etcd_spec};
 pub use files::Hashes;
 pub use group::complete_group;
 pub use machine_types::default_machine_types;
-pub use node::node_config;
+pub use node::{node_config, node_config_path};
 pub use node_inputs::{NodeInputs, NodeKeyset};
 pub use pods::{channels_pod, healthcheck_pod};
 pub use registry_auth::registry_credentials;

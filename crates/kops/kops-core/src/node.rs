@@ -35,6 +35,20 @@ pub fn node_config(cluster: &Object, group: &Object, inputs: &NodeInputs) -> Res
     Ok(yaml::to_string(&Value::Object(config)))
 }
 
+/// Returns the directory of a group's files in the cluster's directory of the state store, by the role of the group.
+pub(crate) fn group_directory(role: &str, group: &str) -> String {
+    let role = match role {
+        "ControlPlane" => "control-plane".to_owned(),
+        role => role.to_ascii_lowercase(),
+    };
+    format!("igconfig/{role}/{group}")
+}
+
+/// Returns the path of a group's node configuration in the cluster's directory of the state store.
+pub fn node_config_path(role: &str, group: &str) -> String {
+    format!("{}/nodeupconfig.yaml", group_directory(role, group))
+}
+
 /// Sets a field unless the value is empty.
 fn put(config: &mut Map<String, Value>, name: &str, value: Option<&Value>) {
     let empty = |value: &&Value| match value {

@@ -10,9 +10,9 @@ use std::{
 
 use instances::{Fleet, untrusted};
 use kops_api::Spec as _;
-use kops_core::content_hash;
+use kops_core::{content_hash, node_config_path};
 use kops_node::nodeup::APPLIED_CONFIG;
-use kops_store::{Keyset, Registry, node_config_path, parse_yaml};
+use kops_store::{Keyset, Registry, SERVICE_ACCOUNT, parse_yaml};
 use pki::Cert;
 use serde_json::Value;
 
@@ -20,15 +20,13 @@ use crate::error::Error;
 
 /// The largest node configuration that is read from a machine's disk, in bytes.
 const LARGEST_CONFIG: u64 = 4 << 20;
-/// The keyset that signs tokens of service accounts.
-const SERVICE_ACCOUNT: &str = "service-account";
 /// The keyset that a worker trusts by its boot configuration.
 const KUBERNETES_CA: &str = "kubernetes-ca";
 /// The longest time for which a Pod keeps a token. Its kubelet renews it earlier.
 const TOKEN_LIFETIME: Duration = Duration::from_secs(3607);
 
 /// Returns the node configuration that a machine has applied; `None` if it cannot be read. A program on the machine may
-/// have replaced it, so it counts only if its hash matches.
+/// have replaced it, so that of a worker counts only if the caller finds the hash of its user data.
 pub fn applied_config(fleet: &Fleet, machine: &str) -> Option<Vec<u8>> {
     let path = Path::new(APPLIED_CONFIG.trim_start_matches('/'));
     untrusted::read(&fleet.disk(machine), path, LARGEST_CONFIG)
@@ -104,15 +102,15 @@ impl KeyUsers {
     }
 
     /// Checks that no Pod has a token of a signing key that a change distrusts. A machine that is older than the newest
-    /// control plane may have Pods with tokens of an API server that signed with the old key.
+    /// control plane may have Pods with tokens of an API server that signed with that key. The key may be newer than
+    /// the primary, which may have been promoted again.
     pub fn check_tokens(
         &self,
         before: &Keyset,
         after: &Keyset,
         now: SystemTime,
     ) -> Result<(), Error> {
-        let is_retired = |id: &str| before.is_trusted(id) && !after.is_trusted(id);
-        if after.name != SERVICE_ACCOUNT || !after.retired().any(is_retired) {
+        if after.name != SERVICE_ACCOUNT || !after.distrusted().any(|id| before.is_trusted(id)) {
             return Ok(());
         }
         let Some(switched) = self.0.iter().filter_map(|user| user.signs_since).max() else {
@@ -358,7 +356,7 @@ mod tests {
         place.update();
         // The next machines trust only the new keypairs, so the old ones cannot return at once.
         let back = place.change(|keyset| {
-            let old = keyset.retired().next().unwrap().to_owned();
+            let old = keyset.distrusted().next().unwrap().to_owned();
             keyset.trust(std::slice::from_ref(&old)).unwrap();
             keyset.promote(Some(&old)).unwrap();
         });
@@ -378,6 +376,34 @@ mod tests {
         place.replace("cp", 200);
         let problem = place.change(distrust);
         assert!(problem.contains("machine nodes-1") && problem.contains("59 minutes"), "{problem}");
+    }
+
+    #[test]
+    fn rejects_the_end_of_a_newer_signing_key_that_is_no_longer_the_primary() {
+        let primaries = |place: &Place| -> BTreeMap<String, String> {
+            let keysets = place.keysets.values();
+            keysets.map(|keyset| (keyset.name.clone(), keyset.primary_id().to_owned())).collect()
+        };
+        let mut place = Place::new();
+        place.roll();
+        let old = primaries(&place);
+        place.change(|keyset| drop(keyset.add(None, None, false, rt::now()).unwrap()));
+        place.update();
+        place.roll();
+        assert_eq!(place.change(promote), "");
+        let new = primaries(&place);
+        place.update();
+        place.roll();
+        let back = |keyset: &mut Keyset| drop(keyset.promote(Some(&old[&keyset.name])).unwrap());
+        assert_eq!(place.change(back), "");
+        place.update();
+        place.replace("nodes", 100);
+        place.replace("cp", 200);
+        let problem = place.change(|keyset| {
+            let id = new[&keyset.name].clone();
+            keyset.distrust(&[id], rt::now().into()).unwrap();
+        });
+        assert!(problem.contains("Pods of machine nodes-1"), "{problem}");
     }
 
     #[test]

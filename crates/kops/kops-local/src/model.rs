@@ -3,10 +3,10 @@
 use kops_api::{Object, Spec as _, VersionName, yaml};
 use kops_core::{
     Machines, NodeInputs, World, boot_config, channels_pod, complete, complete_group, etcd_spec,
-    node_config,
+    node_config, node_config_path,
 };
 use kops_node::PROGRAM_ANNOTATION;
-use kops_store::{KOPS_VERSION, Keyset, StoredObject, node_config_path, parse_yaml, read_channel};
+use kops_store::{KOPS_VERSION, Keyset, StoredObject, parse_yaml, read_channel};
 use serde_json::{Value, json};
 use vfs::Secrecy;
 

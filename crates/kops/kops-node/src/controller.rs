@@ -15,7 +15,7 @@ use futures_util::{FutureExt as _, future::BoxFuture};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use kops_api::Spec as _;
-use kops_core::life;
+use kops_core::{life, node_config_path};
 use kops_store::{DOCKER_CONFIG, IDENTITY_CA, parse_yaml};
 use pki::{Authority, Cert, ClientCa, SigningRequest, Subject, Usage, Validity};
 use serde_json::{Map, Value, json};
@@ -236,7 +236,7 @@ impl Controller {
 
     /// Returns the configuration of a group of workers.
     fn node_config(&self, group: &str) -> Result<Option<String>, Refusal> {
-        match self.store.read(&format!("igconfig/node/{group}/nodeupconfig.yaml")) {
+        match self.store.read(&node_config_path("Node", group)) {
             Ok(found) => {
                 Ok(found.map(|(content, _)| String::from_utf8_lossy(&content).into_owned()))
             }
@@ -298,8 +298,8 @@ async fn label_nodes(client: &Client, store: &Store) -> Result<(), Error> {
         let name = node.text("metadata.name");
         let Some(group) = group_of(name) else { continue };
         let mut missing = Map::new();
-        for role in ["control-plane", "node"] {
-            let path = format!("igconfig/{role}/{group}/nodeupconfig.yaml");
+        for role in ["ControlPlane", "Node"] {
+            let path = node_config_path(role, group);
             if let Some((content, _)) = store.read(&path)? {
                 let config = parse_yaml(&path, &content)?;
                 let labels = config.at("KubeletConfig.nodeLabels").and_then(Value::as_object);

@@ -51,14 +51,14 @@ impl Change {
     }
 }
 
-/// Returns the changes that store a new keyset.
+/// Returns the changes that store a new or changed keyset, that of its private half first.
 pub fn key_changes(
     registry: &Registry,
     cluster: &str,
     keyset: &Keyset,
 ) -> Result<Vec<Change>, Error> {
     let change = |name: String, private: bool| {
-        // The private half is missing, so an existing public half belongs to another keyset.
+        // The public half of a new keyset may exist, and then belongs to another keyset.
         let since = match registry.read_object(&name)? {
             None => Precondition::Absent,
             Some((_, version)) => Precondition::Read(version),

@@ -14,6 +14,8 @@ use serde_json::{Value, json};
 
 use crate::{error::Error, layout::private_keyset, registry::Registry, yaml::parse_yaml};
 
+/// The keyset that signs tokens of service accounts.
+pub const SERVICE_ACCOUNT: &str = "service-account";
 const TEN_YEARS: Duration = Duration::from_secs(3650 * 86_400);
 /// The age of a new authority's start of validity, for machines whose clocks are behind.
 const BACKDATED: Duration = Duration::from_secs(48 * 3600);
@@ -67,7 +69,7 @@ impl Keyset {
     /// Returns the names of a cluster's keysets.
     pub fn names(cluster: &Object) -> Vec<String> {
         let mut names: Vec<String> =
-            ["kubernetes-ca", "apiserver-aggregator-ca", "etcd-clients-ca", "service-account"]
+            ["kubernetes-ca", "apiserver-aggregator-ca", "etcd-clients-ca", SERVICE_ACCOUNT]
                 .map(str::to_owned)
                 .into();
         for etcd in cluster.spec.items("etcdClusters") {
@@ -320,11 +322,10 @@ impl Keyset {
         self.item(id).is_some_and(|item| item.distrusted.is_none())
     }
 
-    /// Returns the IDs of the distrusted keypairs that are older than the primary, which may have been it before.
-    pub fn retired(&self) -> impl Iterator<Item = &str> {
-        let primary = number(&self.primary);
-        let items = self.items.iter().filter(move |item| number(&item.id) < primary);
-        items.filter(|item| item.distrusted.is_some()).map(|item| item.id.as_str())
+    /// Returns the IDs of the distrusted keypairs.
+    pub fn distrusted(&self) -> impl Iterator<Item = &str> {
+        let items = self.items.iter().filter(|item| item.distrusted.is_some());
+        items.map(|item| item.id.as_str())
     }
 
     /// Returns the signing key with its certificate.

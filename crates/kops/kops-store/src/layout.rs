@@ -23,12 +23,3 @@ pub fn private_keyset(cluster: &str, name: &str) -> String {
 pub fn issued_keyset(cluster: &str, name: &str) -> String {
     format!("{cluster}/pki/issued/{name}/keyset.yaml")
 }
-
-/// Returns the path of a group's node configuration in the cluster's directory, by the role of the group.
-pub fn node_config_path(role: &str, group: &str) -> String {
-    let role = match role {
-        "ControlPlane" => "control-plane".to_owned(),
-        role => role.to_ascii_lowercase(),
-    };
-    format!("igconfig/{role}/{group}/nodeupconfig.yaml")
-}

@@ -30,10 +30,10 @@ pub use backups::{Backups, nanoseconds};
 pub use change::{Change, file_changes, key_changes};
 pub use channel::read_channel;
 pub use error::{Error, RestoreError};
-pub use keyset::{Keyset, KeysetChange};
+pub use keyset::{Keyset, KeysetChange, SERVICE_ACCOUNT};
 pub use layout::{
     BOOTSTRAP_CHANNEL, DOCKER_CONFIG, ENCRYPTION_CONFIG, ETCD, IDENTITY_CA, issued_keyset,
-    node_config_path, private_keyset,
+    private_keyset,
 };
 pub use objects::{ClusterObjects, StoredGroups, StoredObject};
 pub use registry::Registry;

@@ -6,7 +6,9 @@ use api_meta::Timestamp;
 use kops_api::yaml;
 use kops_core::{CloudName, Cluster as _};
 use kops_local::{KeyUsers, fleet};
-use kops_store::{Change, Keyset, KeysetChange, Registry, key_changes, private_keyset};
+use kops_store::{
+    Change, Keyset, KeysetChange, Registry, SERVICE_ACCOUNT, key_changes, private_keyset,
+};
 use pki::{Cert, Key};
 use serde_json::{Value, json};
 use vfs::{Precondition, Secrecy};
@@ -30,7 +32,7 @@ pub(crate) enum KeypairAction {
 }
 
 fn is_rotated(name: &str) -> bool {
-    name == "service-account" || name.contains("-ca")
+    name == SERVICE_ACCOUNT || name.contains("-ca")
 }
 
 /// Returns the names of a cluster's stored keysets.

@@ -68,25 +68,21 @@ impl Bucket {
 
     /// Returns the requests since the last call.
     pub(crate) fn requests(&self) -> Vec<String> {
-        std::mem::take(&mut self.lock().requests)
+        std::mem::take(&mut self.content.lock().requests)
     }
 
     pub(crate) fn make_tags_opaque(&self) {
-        self.lock().has_opaque_tags = true;
+        self.content.lock().has_opaque_tags = true;
     }
 
     pub(crate) fn put(&self, key: &str, content: &str) {
-        self.lock().objects.insert(key.to_owned(), content.as_bytes().to_owned());
+        self.content.lock().objects.insert(key.to_owned(), content.as_bytes().to_owned());
     }
 
     pub(crate) fn get(&self, key: &str) -> String {
-        let content = self.lock();
+        let content = self.content.lock();
         let object = content.objects.get(key).unwrap_or_else(|| panic!("{key} is missing"));
         String::from_utf8_lossy(object).into_owned()
-    }
-
-    fn lock(&self) -> parking_lot::MutexGuard<'_, Content> {
-        self.content.lock()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Fuzzes kops-controller with damaged requests of a machine that has an identity.
 
-use std::{process::Command, sync::Arc};
+use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use http::Request;
@@ -14,23 +14,8 @@ use super::{
     tests::{place, request},
 };
 
-/// The variable of the process that fuzzes.
-const FUZZES: &str = "WINDLASS_TEST_FUZZES";
-
 #[test]
 fn bootstrap_requests() {
-    const NAME: &str = "controller::fuzzed::bootstrap_requests";
-    if std::env::var_os(FUZZES).is_some() {
-        return fuzz_requests();
-    }
-    // The limit of the address space is for a process of its own: other tests start etcd, which needs more.
-    let mut own = Command::new(std::env::current_exe().unwrap());
-    let output = own.args(["--exact", NAME]).env(FUZZES, "1").output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
-}
-
-fn fuzz_requests() {
     const MACHINE: &str = "nodes-a-1";
     let place = place(None);
     let (head, seed) = request(&place.fleet, MACHINE, "nodes-a", MACHINE).into_parts();

@@ -14,8 +14,8 @@ use bootstrap_core::{
     constants::{self, ETCD_CLIENT_PORT},
 };
 use kops_api::Spec as _;
-use kops_core::content_hash;
-use kops_store::{ENCRYPTION_CONFIG, ETCD, Keyset, node_config_path};
+use kops_core::{content_hash, node_config_path};
+use kops_store::{ENCRYPTION_CONFIG, ETCD, Keyset, SERVICE_ACCOUNT};
 use pki::{AltName, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
 use serde_json::{Value, json};
 
@@ -34,8 +34,6 @@ use crate::{
 
 /// The lifetime of certificates that machines create themselves, as upstream's.
 const PERIOD: std::time::Duration = std::time::Duration::from_secs(455 * 86_400);
-/// The keyset that signs tokens of service accounts.
-const SERVICE_ACCOUNT: &str = "service-account";
 const PATCHES: &str = "/opt/kops/patches";
 
 /// Returns the group's configuration from the store.
@@ -104,24 +102,22 @@ pub(super) async fn write_files(
     // Nothing is changed, least of all the volume, on a machine that cannot run etcd.
     let etcd = etcd_tag()?;
     let (base, layout) = (store_url(context), Layout::default());
-    for (name, file) in [
-        ("kubernetes-ca", "ca"),
-        ("apiserver-aggregator-ca", "front-proxy-ca"),
-        ("etcd-clients-ca", "etcd/ca"),
-    ] {
+    let ca = read_authority(context, "kubernetes-ca")?;
+    let aggregator = read_authority(context, "apiserver-aggregator-ca")?;
+    let clients = read_authority(context, "etcd-clients-ca")?;
+    for (authority, file) in [(&ca, "ca"), (&aggregator, "front-proxy-ca"), (&clients, "etcd/ca")] {
         make_parent(&layout.pki(file, "key"))?;
-        read_authority(context, name)?.write(&layout.pki(file, "key"), &layout.pki(file, "crt"))?;
+        authority.write(&layout.pki(file, "key"), &layout.pki(file, "crt"))?;
     }
     let signer = read_keyset(base, SERVICE_ACCOUNT)?;
     let signer = signer.authority_of(signer_id(&context.config, SERVICE_ACCOUNT))?;
     pki::write_key(&layout.pki("sa", "key"), signer.key())?;
     let verifiers = context.config.text("APIServerConfig.ServiceAccountPublicKeys");
     pki::write_file(&layout.pki("sa", "pub"), verifiers.as_bytes(), pki::KEY_MODE)?;
-    write_controller_files(context)?;
-    write_protokube_files(context)?;
+    write_controller_files(context, &ca)?;
+    write_protokube_files(context, &clients)?;
     let mut init = parameters(context).init(Some((&context.machine.name, context.machine.address)));
     let encryption_config = write_encryption_config(context)?;
-    let clients = read_authority(context, "etcd-clients-ca")?;
     let member = member::prepare(context, base, &clients).await?;
     init.cluster.etcd.local = Some(local_etcd(&member, etcd));
     let api = context.config.at("APIServerConfig.KubeAPIServer").cloned().unwrap_or_default();
@@ -181,9 +177,8 @@ fn etcd_tag() -> Result<String, Error> {
 }
 
 /// Writes kops-controller's certificate, signing authority and settings.
-fn write_controller_files(context: &NodeContext) -> Result<(), Error> {
-    let base = store_url(context);
-    let NodeAuthority { authority, trusted } = read_authority(context, "kubernetes-ca")?;
+fn write_controller_files(context: &NodeContext, ca: &NodeAuthority) -> Result<(), Error> {
+    let (base, authority) = (store_url(context), &ca.authority);
     let directory = PathBuf::from(DIRECTORY);
     fs::create_dir_all(&directory)
         .map_err(kops_store::Error::file("making the directory", DIRECTORY))?;
@@ -203,7 +198,7 @@ fn write_controller_files(context: &NodeContext) -> Result<(), Error> {
         LeafSpec { subject: Subject::new(USER), alt_names: Vec::new(), usage: Usage::Client };
     let (own, key) = authority.issue_new(&client, KeyAlgorithm::EcdsaP256, validity)?;
     let server = format!("https://127.0.0.1:{API_PORT}");
-    let server = api_config::kubeconfig::Cluster::with_ca(server, &trusted);
+    let server = api_config::kubeconfig::Cluster::with_ca(server, &ca.trusted);
     let user = api_config::kubeconfig::User::with_cert(&own.to_pem(), &key.to_pem()?);
     api_config::Kubeconfig::single(cluster, server, USER, user)
         .write(&directory.join("kubeconfig"))?;
@@ -218,9 +213,8 @@ pub(super) fn backups_url(base: &str) -> String {
 }
 
 /// Writes protokube's etcd client certificate and its settings.
-fn write_protokube_files(context: &NodeContext) -> Result<(), Error> {
+fn write_protokube_files(context: &NodeContext, clients: &NodeAuthority) -> Result<(), Error> {
     let base = store_url(context);
-    let clients = read_authority(context, "etcd-clients-ca")?;
     let directory = PathBuf::from(protokube::DIRECTORY);
     fs::create_dir_all(&directory)
         .map_err(kops_store::Error::file("making the directory", protokube::DIRECTORY))?;

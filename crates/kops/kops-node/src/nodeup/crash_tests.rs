@@ -11,7 +11,8 @@ use std::{
 
 use bootstrap::containers::NoRuntime;
 use kops_api::yaml;
-use kops_store::{Keyset, node_config_path, private_keyset};
+use kops_core::node_config_path;
+use kops_store::{Keyset, SERVICE_ACCOUNT, private_keyset};
 use serde_json::json;
 
 use super::*;
@@ -33,14 +34,13 @@ impl Place {
     fn new() -> Self {
         let place = Self(tempfile::tempdir().unwrap());
         let (mut ids, mut cas, mut keys) = (json!({}), json!({}), String::new());
-        for name in
-            ["kubernetes-ca", "apiserver-aggregator-ca", "etcd-clients-ca", "service-account"]
+        for name in ["kubernetes-ca", "apiserver-aggregator-ca", "etcd-clients-ca", SERVICE_ACCOUNT]
         {
             let keyset = Keyset::generate(name, rt::now()).unwrap();
             place.put(&private_keyset(CLUSTER, name), &keyset.document(true).unwrap());
             let public = keyset.public().unwrap();
             ids[name] = public.primary_id.into();
-            if name == "service-account" {
+            if name == SERVICE_ACCOUNT {
                 keys = public.public_keys;
             } else {
                 cas[name] = public.certificates.into();
@@ -82,9 +82,8 @@ impl Place {
         self.0.path().join(part).join(path.trim_start_matches('/'))
     }
 
-    /// Runs the writer with layers over the directories of this host. With a number, it is killed before it puts that
-    /// file in place.
-    fn run(&self, killed_at: Option<usize>) -> Output {
+    /// Returns a command that runs its arguments with layers over the directories of this host.
+    fn command(&self) -> Command {
         let mut script = String::from("set -e\n");
         for path in DISK {
             let (upper, work) = (self.disk("upper", path), self.disk("work", path));
@@ -95,10 +94,17 @@ impl Place {
             );
         }
         script += "exec \"$@\"\n";
-        let own = std::env::current_exe().unwrap();
-        let trace = self.0.path().join("trace");
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private", "sh", "-c", &script, "sh"]);
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// Runs the writer. With a number, it is killed before it puts that file in place.
+    fn run(&self, killed_at: Option<usize>) -> Output {
+        let own = std::env::current_exe().unwrap();
+        let trace = self.0.path().join("trace");
+        let mut command = self.command();
         if let Some(number) = killed_at {
             let calls = "rename,renameat,renameat2";
             command.args(["strace", "--follow-forks", "--quiet=all", "--trace", calls, "-o"]);
@@ -107,7 +113,7 @@ impl Place {
         }
         command.arg(own).args(["--exact", "nodeup::crash_tests::writes_files_of_a_control_plane"]);
         command.args(["--ignored", "--test-threads=1"]).env(DIRECTORY, self.0.path());
-        command.stdin(Stdio::null()).output().unwrap()
+        command.output().unwrap()
     }
 
     /// Returns the file that the killed writer was about to put in place.
@@ -157,12 +163,8 @@ async fn writes_files_of_a_control_plane() {
 
 /// Reports whether this host can kill the writer at a write.
 fn can_trace() -> bool {
-    let runs = |program: &str| {
-        Command::new(program).arg("--version").stdout(Stdio::null()).status().is_ok()
-    };
-    let can = runs("strace") && runs("unshare") && is_installed();
-    let place = Place::new();
-    let can = can && place.run(None).status.success();
+    let traced = Place::new().command().args(["strace", "-o", "/dev/null", "true"]).output();
+    let can = is_installed() && traced.is_ok_and(|output| output.status.success());
     if !can {
         println!("skipped: no strace, no etcd, or no right to mount");
     }

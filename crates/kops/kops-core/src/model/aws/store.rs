@@ -10,7 +10,9 @@ use crate::{
     aws::{StoreObject, Tags},
     channels_pod,
     error::Error,
-    etcd_pod, etcd_spec, healthcheck_pod, node_config,
+    etcd_pod, etcd_spec, healthcheck_pod,
+    node::group_directory,
+    node_config, node_config_path,
 };
 
 /// The list of add-ons.
@@ -86,20 +88,14 @@ impl Store<'_> {
         if role == "Bastion" && group.spec.items("additionalUserData").is_empty() {
             return Ok(());
         }
-        let role = match role {
-            "ControlPlane" => "control-plane".to_owned(),
-            role => role.to_lowercase(),
-        };
         let name = group.name();
-        let directory = format!("igconfig/{role}/{name}");
         let config = node_config(context.cluster, group, &context.inputs.node)?;
-        let path = format!("{directory}/nodeupconfig.yaml");
-        self.put(&format!("nodeupconfig-{name}"), &path, config)?;
+        self.put(&format!("nodeupconfig-{name}"), &node_config_path(role, name), config)?;
         if group.spec.text("manager") == "Karpenter" {
             let script = user_data::script(context, group)?;
             self.put(
                 &format!("nodeupscript-{name}"),
-                &format!("{directory}/nodeupscript.sh"),
+                &format!("{}/nodeupscript.sh", group_directory(role, name)),
                 script,
             )?;
         }
