@@ -76,17 +76,13 @@ impl Commit {
 
 /// Builds the binary of the workspace and returns its path.
 pub(crate) fn windlass(profile: Profile) -> Result<PathBuf> {
-    let mut build = command(&Tree::workspace(), profile)?;
     // With an explicit target, the flag does not apply to build scripts and procedural macros, which cannot be static.
-    build.env("RUSTFLAGS", STATIC);
-    pass(&mut build)?;
-    binary(&Tree::workspace(), profile)
+    build(&Tree::workspace(), profile, |command| command.env("RUSTFLAGS", STATIC))
 }
 
 /// Builds the binary of a release and returns its path. The same commit gives the same bytes in every directory: paths
 /// of this machine do not appear in the binary.
 pub(crate) fn reproducible(tree: &Tree, profile: Profile, commit: &Commit) -> Result<PathBuf> {
-    let mut build = command(tree, profile)?;
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     let cargo_home =
         std::env::var_os("CARGO_HOME").map_or_else(|| home.join(".cargo"), PathBuf::from);
@@ -98,15 +94,15 @@ pub(crate) fn reproducible(tree: &Tree, profile: Profile, commit: &Commit) -> Re
         rust.push(joined("--remap-path-prefix=", path, name));
         c.push(joined(" -ffile-prefix-map=", path, name));
     }
-    build
-        .env("CARGO_ENCODED_RUSTFLAGS", rust.join(std::ffi::OsStr::new("\x1f")))
-        .env("CFLAGS", c)
-        .env("CARGO_TARGET_DIR", &tree.target)
-        .env("WINDLASS_COMMIT", &commit.hash)
-        .env("WINDLASS_BUILD_DATE", &commit.date)
-        .env("SOURCE_DATE_EPOCH", &commit.epoch);
-    pass(&mut build)?;
-    binary(tree, profile)
+    build(tree, profile, |command| {
+        command
+            .env("CARGO_ENCODED_RUSTFLAGS", rust.join(std::ffi::OsStr::new("\x1f")))
+            .env("CFLAGS", c)
+            .env("CARGO_TARGET_DIR", &tree.target)
+            .env("WINDLASS_COMMIT", &commit.hash)
+            .env("WINDLASS_BUILD_DATE", &commit.date)
+            .env("SOURCE_DATE_EPOCH", &commit.epoch)
+    })
 }
 
 const STATIC: &str = "-C target-feature=+crt-static";
@@ -119,14 +115,16 @@ fn joined(flag: &str, path: &Path, name: &str) -> OsString {
     text
 }
 
-fn command(tree: &Tree, profile: Profile) -> Result<Command> {
-    let mut build = cargo(["build", "--locked", "--profile", profile.name()]);
-    build.args(["--package", "windlass", "--target", &host()?]).current_dir(&tree.root);
-    Ok(build)
-}
-
-fn binary(tree: &Tree, profile: Profile) -> Result<PathBuf> {
-    Ok(tree.target.join(host()?).join(profile.name()).join("windlass"))
+fn build(
+    tree: &Tree,
+    profile: Profile,
+    set: impl FnOnce(&mut Command) -> &mut Command,
+) -> Result<PathBuf> {
+    let host = host()?;
+    let mut command = cargo(["build", "--locked", "--profile", profile.name()]);
+    command.args(["--package", "windlass", "--target", &host]).current_dir(&tree.root);
+    pass(set(&mut command))?;
+    Ok(tree.target.join(host).join(profile.name()).join("windlass"))
 }
 
 /// Returns the target triple of this machine.

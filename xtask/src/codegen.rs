@@ -4,9 +4,8 @@
 //! (`proto-fields.tsv`), the discovery documents of a running server (`golden/apiserver`), and those of a server with
 //! all versions (`discovery`). The facts are names, numbers and flags in a text format with readable diffs. No code is
 //! generated from them, because `api-schema` parses them faster than a process starts. `--go DIR` (upstream's
-//! `types.go` files by import path) also regenerates the
-//! presence facts, because OpenAPI does not distinguish pointers from values. `--check` writes nothing and reports
-//! differences as errors.
+//! `types.go` files by import path) also regenerates the presence facts, because OpenAPI does not distinguish pointers
+//! from values. `--check` writes nothing and reports differences as errors.
 
 use std::path::PathBuf;
 

@@ -69,8 +69,11 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     if options.verify { step("second build", || verify(&options, &commit)) } else { Ok(()) }
 }
 
-/// Makes a release of a source tree in a new directory.
+/// Makes a release of a source tree in a new directory, in the place of an earlier release.
 fn make(tree: &Tree, out: &Path, profile: Profile, commit: &Commit) -> Result<()> {
+    if !may_replace(out) {
+        return fail(format!("{} is not a release; choose another --out", out.display()));
+    }
     let binary = step("build windlass", || build::reproducible(tree, profile, commit))?;
     if out.exists() {
         fs::remove_dir_all(out).during("removing the former release", out.display())?;
@@ -86,6 +89,12 @@ fn make(tree: &Tree, out: &Path, profile: Profile, commit: &Commit) -> Result<()
     write(&installer, INSTALLER)?;
     make_executable(&installer)?;
     write_checksums(out)
+}
+
+/// Reports whether a directory is missing, empty, or begins like a release. Others are not removed.
+fn may_replace(out: &Path) -> bool {
+    let is_empty = || fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_none());
+    !out.exists() || out.join("windlass").is_file() || is_empty()
 }
 
 /// Reads the release's version from the crate that reports it.
@@ -175,10 +184,23 @@ mod tests {
     }
 
     #[test]
+    fn replaces_releases_and_no_other_directories() {
+        let root = std::env::temp_dir().join(format!("xtask-dist-{}", std::process::id()));
+        assert!(may_replace(&root));
+        create_directory(&root).unwrap();
+        assert!(may_replace(&root));
+        write(&root.join("notes"), "mine").unwrap();
+        assert!(!may_replace(&root));
+        write(&root.join("windlass"), "binary").unwrap();
+        assert!(may_replace(&root));
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
     fn names_files_that_differ_or_are_missing() {
         let first = "aa  install.sh\nbb  windlass\ncc  old.deb\n";
-        let second = "aa  install.sh\nbd  windlass\n";
-        assert_eq!(differing(first, second), ["old.deb", "windlass"]);
+        let second = "aa  install.sh\nbd  windlass\ndd  new.deb\n";
+        assert_eq!(differing(first, second), ["new.deb", "old.deb", "windlass"]);
         assert!(differing(first, first).is_empty());
     }
 }

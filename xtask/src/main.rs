@@ -31,7 +31,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   dist [ARGS]     make a release in --out DIR [target/dist]: binary, packages, images, bill of materials, installer;
                   --verify makes it twice and compares, --quick builds a larger and slower binary
   test [--full]   format, lints, tidiness, all tests, then the end-to-end tests with the real binary;
-                  --full adds the check of licenses, sources and banned crates;
+                  --full adds the check of licenses, sources and banned crates, slow tests, and a release made twice;
                   --repeat N runs the tests N times and tabulates failures, with --load under background load
   bench [ARGS]    measure crates, clusters and an API server, and print tables; --peer DIR also measures upstream
   conformance ... run upstream's test suite against a new control plane

@@ -11,6 +11,7 @@ prefix=/usr/local
 action=install
 unit=/etc/systemd/system/windlass.service
 flags=
+cluster=
 service=
 
 fail() {
@@ -30,6 +31,14 @@ while [ $# -gt 0 ]; do
         service=yes
         shift
         flags=$*
+        # `down` ends the cluster that the flags of `up` name.
+        while [ $# -gt 0 ]; do
+            case $1 in
+            --name | --root) cluster="$cluster $1 ${2-}" ;;
+            --name=* | --root=*) cluster="$cluster $1" ;;
+            esac
+            shift
+        done
         break
         ;;
     *) fail "unknown argument $1; use [--prefix DIR] [--remove | --service FLAGS...]" ;;
@@ -76,7 +85,7 @@ After=network-online.target
 Type=oneshot
 RemainAfterExit=yes
 ExecStart=$binary up $flags
-ExecStop=$binary down --keep-data
+ExecStop=$binary down --keep-data$cluster
 Delegate=yes
 TimeoutStartSec=10min
 

@@ -15,7 +15,7 @@ use crate::{
 
 const MAINTAINER: &str = "The Windlass authors <windlass@localhost>";
 const RUNTIME: &str = "containerd | containerd.io | cri-o, runc | crun | containerd.io | cri-o, nftables, iproute2, \
-    mount";
+    mount, e2fsprogs";
 
 /// Enables the kubelet as kubeadm's packages do. It restarts until `init` or `join` has configured it.
 const ENABLE: &str = "#!/bin/sh

@@ -75,20 +75,18 @@ fn document(
 fn linked(metadata: &Value) -> BTreeSet<&str> {
     let nodes: BTreeMap<&str, &Value> =
         array(&metadata["resolve"]["nodes"]).iter().map(|node| (text(&node["id"]), node)).collect();
-    let is_macro = |id: &str| {
-        let package =
-            array(&metadata["packages"]).iter().find(|package| text(&package["id"]) == id);
-        package.is_some_and(|package| {
-            array(&package["targets"])
-                .iter()
-                .any(|target| array(&target["kind"]).contains(&"proc-macro".into()))
-        })
+    let packages = array(&metadata["packages"]);
+    let is_macro = |package: &&Value| {
+        let mut targets = array(&package["targets"]).iter();
+        targets.any(|target| array(&target["kind"]).contains(&"proc-macro".into()))
     };
-    let start = array(&metadata["packages"]).iter().find(|package| package["name"] == "windlass");
+    let macros: BTreeSet<&str> =
+        packages.iter().filter(is_macro).map(|package| text(&package["id"])).collect();
+    let start = packages.iter().find(|package| package["name"] == "windlass");
     let mut linked = BTreeSet::new();
     let mut next: Vec<&str> = start.map(|package| text(&package["id"])).into_iter().collect();
     while let Some(id) = next.pop() {
-        if is_macro(id) || !linked.insert(id) {
+        if macros.contains(id) || !linked.insert(id) {
             continue;
         }
         let dependencies = nodes.get(id).map_or(&[][..], |node| array(&node["deps"]));

@@ -195,7 +195,7 @@ fn shape(of: &str, types: &BTreeMap<String, Type>) -> (String, Option<String>) {
         "Value" => "any",
         "GoDuration" => "duration",
         "f32" | "f64" => "number",
-        "i32" | "i64" | "u16" | "u32" | "u64" => "integer",
+        "i32" | "i64" | "u8" | "u16" | "u32" | "u64" => "integer",
         name if types.contains_key(name) => {
             return (format!("[{name}](#{})", name.to_lowercase()), Some(name.to_owned()));
         }

@@ -40,15 +40,15 @@ impl Resource {
 
     /// Returns the API server's path of the collection. `namespace` is empty for all namespaces.
     fn path(&self, namespace: &str) -> String {
-        let version = &self.version;
-        let root = match self.group.as_str() {
-            "core" => format!("/api/{version}"),
-            group => format!("/apis/{group}/{version}"),
+        let group = if self.group == "core" { "" } else { self.group.as_str() };
+        let resource = client::Resource {
+            group: group.to_owned().into(),
+            version: self.version.clone().into(),
+            plural: self.plural.clone().into(),
+            kind: "".into(),
+            namespaced: true,
         };
-        match namespace {
-            "" => format!("{root}/{}", self.plural),
-            namespace => format!("{root}/namespaces/{namespace}/{}", self.plural),
-        }
+        resource.collection(namespace)
     }
 }
 
@@ -96,6 +96,11 @@ impl Table {
     pub(crate) fn total(&self) -> u64 {
         self.rows.len() as u64
             + self.metadata.remaining_item_count.unwrap_or_default().unsigned_abs()
+    }
+
+    /// Reports whether any object is in a namespace.
+    pub(crate) fn is_namespaced(&self) -> bool {
+        self.rows.iter().any(|row| !row.object.metadata.namespace.is_empty())
     }
 
     /// Returns a row's cell in the named column.
@@ -174,17 +179,19 @@ pub(crate) async fn log(
     container: &str,
     previous: bool,
 ) -> Result<String, PageError> {
-    let path = format!(
-        "/api/v1/namespaces/{namespace}/pods/{pod}/log?container={container}&previous={previous}&tailLines=1000&\
-         limitBytes={LOG_LIMIT}"
-    );
-    let bytes = client.call(Method::GET, &path, "", Default::default()).await?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    let path = client::Resource::PODS.object(namespace, pod, "log");
+    let query =
+        format!("container={container}&previous={previous}&tailLines=1000&limitBytes={LOG_LIMIT}");
+    text(client, &format!("{path}?{query}")).await
 }
 
 /// Reads the API server's metrics.
 pub(crate) async fn metrics(client: &Client) -> Result<String, PageError> {
-    let bytes = client.call(Method::GET, "/metrics", "", Default::default()).await?;
+    text(client, "/metrics").await
+}
+
+async fn text(client: &Client, path: &str) -> Result<String, PageError> {
+    let bytes = client.call(Method::GET, path, "", Default::default()).await?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 

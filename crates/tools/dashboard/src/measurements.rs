@@ -11,7 +11,6 @@ use crate::api;
 const PERIOD: Duration = Duration::from_secs(15);
 /// The time that is kept.
 pub(crate) const SPAN: Duration = Duration::from_secs(3600);
-const COUNT: usize = (SPAN.as_secs() / PERIOD.as_secs()) as usize;
 
 /// The sums of the metrics that are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -79,9 +78,9 @@ struct State {
 
 impl Measurements {
     fn add(&self, at: Instant, totals: Totals) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.error = None;
-        if state.samples.len() > COUNT {
+        while state.samples.front().is_some_and(|(earliest, _)| at - *earliest > SPAN) {
             state.samples.pop_front();
         }
         state.samples.push_back((at, totals));
@@ -89,12 +88,12 @@ impl Measurements {
 
     /// Returns why the last sample is missing.
     pub(crate) fn error(&self) -> Option<String> {
-        self.lock().error.clone()
+        self.state.lock().error.clone()
     }
 
     /// Returns the rates between samples. A restart of the API server, whose counters begin again, gives no rate.
     pub(crate) fn series(&self, now: Instant) -> Series {
-        let state = self.lock();
+        let state = self.state.lock();
         let mut series = Series::default();
         for ((earlier, before), (at, after)) in
             state.samples.iter().zip(state.samples.iter().skip(1))
@@ -113,10 +112,6 @@ impl Measurements {
         }
         series
     }
-
-    fn lock(&self) -> parking_lot::MutexGuard<'_, State> {
-        self.state.lock()
-    }
 }
 
 /// Samples the API server's metrics, until the task ends.
@@ -124,7 +119,7 @@ pub(crate) async fn sample(client: Client, into: std::sync::Arc<Measurements>) {
     loop {
         match api::metrics(&client).await {
             Ok(text) => into.add(Instant::now(), Totals::of(&text)),
-            Err(error) => into.lock().error = Some(error.message()),
+            Err(error) => into.state.lock().error = Some(error.message()),
         }
         tokio::time::sleep(PERIOD).await;
     }
@@ -171,6 +166,6 @@ nonsense
         }
         let series = measurements.series(start + 999 * PERIOD);
         assert!(series.memory.iter().all(|(age, _)| *age <= SPAN.as_secs_f64()));
-        assert_eq!(series.memory.len(), COUNT);
+        assert_eq!(series.memory.len() as u64, SPAN.as_secs() / PERIOD.as_secs());
     }
 }

@@ -25,7 +25,7 @@ pub struct Args {
     /// The address of the page, which must be a loopback address
     #[arg(long, default_value = "127.0.0.1:8001")]
     listen: SocketAddr,
-    /// Show the bootstrap timeline of this directory [default: those of this machine's clusters]
+    /// Show the bootstrap timeline of this directory [default: those of `init` and of the cluster `windlass`]
     #[arg(long, value_name = "DIR")]
     timeline: Vec<PathBuf>,
 }

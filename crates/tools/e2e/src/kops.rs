@@ -117,11 +117,17 @@ impl Kops {
     #[track_caller]
     pub fn restore(&self, backup: &str) {
         self.ctl(&["restore-backup", backup]).ok();
-        until("the removal of the restore command", || {
+        self.wait_for_removed_commands();
+        self.wait_until_valid();
+    }
+
+    /// Waits until the keeper has removed all commands from the backup store.
+    #[track_caller]
+    pub fn wait_for_removed_commands(&self) {
+        until("the removal of the commands", || {
             let commands = self.ctl(&["list-commands"]).ok();
             if commands.lines().count() == 1 { Ok(()) } else { Err(commands) }
         });
-        self.wait_until_valid();
     }
 
     /// Waits until `validate cluster` succeeds.

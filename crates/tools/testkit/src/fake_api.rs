@@ -12,7 +12,7 @@ use client::{Body, Client, Error, Resource, Transport};
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream};
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, StreamBody};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -71,10 +71,6 @@ impl Default for FakeApi {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
-}
-
 /// A parsed request URL.
 #[derive(Clone)]
 struct Target {
@@ -108,7 +104,7 @@ impl FakeApi {
 
     /// Serves another kind, as a CustomResourceDefinition would.
     pub fn serve(&self, served: ServedResource) {
-        lock(&self.served).push(served);
+        self.served.lock().push(served);
     }
 
     /// Makes requests fail as if no server listened. Open watches stay.
@@ -118,7 +114,7 @@ impl FakeApi {
 
     /// Makes reads of a resource fail, as when its conversion webhook does not answer.
     pub fn set_broken(&self, plural: &str, broken: bool) {
-        let mut all = lock(&self.broken);
+        let mut all = self.broken.lock();
         if broken {
             all.insert(plural.to_owned());
         } else {
@@ -128,12 +124,12 @@ impl FakeApi {
 
     /// Returns the writes so far, such as `POST /api/v1/namespaces/default/pods`.
     pub fn writes(&self) -> Vec<String> {
-        lock(&self.writes).clone()
+        self.writes.lock().clone()
     }
 
     /// Returns the objects of a namespace, or of all namespaces if `namespace` is empty.
     pub fn list(&self, resource: &Resource, namespace: &str) -> Vec<Value> {
-        lock(&self.objects).list(&resource.group, &resource.plural, namespace)
+        self.objects.lock().list(&resource.group, &resource.plural, namespace)
     }
 
     /// Returns an object as a client would read it.
@@ -144,7 +140,7 @@ impl FakeApi {
             namespace.to_owned(),
             name.to_owned(),
         );
-        lock(&self.objects).get(&key).ok()
+        self.objects.lock().get(&key).ok()
     }
 
     /// Creates an object as a user would.
@@ -196,7 +192,7 @@ impl FakeApi {
             rest => ("", rest),
         };
         let plural = rest.first().copied().unwrap_or_default();
-        let served = lock(&self.served);
+        let served = self.served.lock();
         let served = served.iter().find(|s| s.group == group && s.plural == plural);
         let missing =
             || api_error(404, "NotFound", "the server could not find the requested resource");
@@ -224,7 +220,7 @@ impl FakeApi {
         match self.target(&parts.uri) {
             Ok(target)
                 if parts.method == Method::GET
-                    && lock(&self.broken).contains(target.served.plural) =>
+                    && self.broken.lock().contains(target.served.plural) =>
             {
                 status_response(&api_error(500, "InternalError", "conversion webhook failed"))
             }
@@ -234,9 +230,9 @@ impl FakeApi {
             Ok(target) => match self.act(&parts.method, &target, body, content_type) {
                 Ok((code, value)) => {
                     if parts.method != Method::GET {
-                        lock(&self.writes).push(format!("{} {}", parts.method, parts.uri.path()));
+                        self.writes.lock().push(format!("{} {}", parts.method, parts.uri.path()));
                     }
-                    self.revision.send_replace(lock(&self.objects).revision);
+                    self.revision.send_replace(self.objects.lock().revision);
                     json_response(code, &value)
                 }
                 Err(api_error) => status_response(&api_error),
@@ -252,7 +248,7 @@ impl FakeApi {
         body: Value,
         kind: &str,
     ) -> ApiResult<(u16, Value)> {
-        let mut objects = lock(&self.objects);
+        let mut objects = self.objects.lock();
         let (key, served) = (target.key(), &target.served);
         match (method.as_str(), target.name.as_str(), target.subresource.as_str()) {
             ("GET", "", _) => {
@@ -315,7 +311,7 @@ impl FakeApi {
     }
 
     fn frames_since(&self, from: u64, target: &Target) -> (u64, Vec<Bytes>) {
-        let objects = lock(&self.objects);
+        let objects = self.objects.lock();
         let start = objects.log.partition_point(|entry| entry.0 <= from);
         let (labels, fields) = (target.query("labelSelector"), target.query("fieldSelector"));
         let matching = objects.log[start..].iter().filter(|(_, key, _, object)| {
@@ -331,7 +327,7 @@ impl FakeApi {
     }
 
     fn discovery(&self, path: &str) -> Option<Value> {
-        let served = lock(&self.served);
+        let served = self.served.lock();
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         let (group, version) = match parts.as_slice() {
             ["api"] => return Some(json!({"kind": "APIVersions", "versions": ["v1"]})),

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use store::disk::{Disk, DiskFile};
 
 #[derive(Default)]
@@ -15,35 +15,31 @@ pub(crate) struct MemoryDisk(Mutex<BTreeMap<String, MemoryFile>>);
 #[derive(Clone, Default)]
 struct MemoryFile(Arc<Mutex<Vec<u8>>>);
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
-}
-
 impl Disk for MemoryDisk {
     fn list(&self) -> Result<Vec<String>> {
-        Ok(lock(&self.0).keys().cloned().collect())
+        Ok(self.0.lock().keys().cloned().collect())
     }
 
     fn open(&self, name: &str) -> Result<Box<dyn DiskFile>> {
-        let file = lock(&self.0).get(name).cloned().ok_or(ErrorKind::NotFound)?;
+        let file = self.0.lock().get(name).cloned().ok_or(ErrorKind::NotFound)?;
         Ok(Box::new(file))
     }
 
     fn create(&self, name: &str) -> Result<Box<dyn DiskFile>> {
         let file = MemoryFile::default();
-        lock(&self.0).insert(name.to_owned(), file.clone());
+        self.0.lock().insert(name.to_owned(), file.clone());
         Ok(Box::new(file))
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
-        let mut files = lock(&self.0);
+        let mut files = self.0.lock();
         let file = files.remove(from).ok_or(ErrorKind::NotFound)?;
         files.insert(to.to_owned(), file);
         Ok(())
     }
 
     fn remove(&self, name: &str) -> Result<()> {
-        lock(&self.0).remove(name).map(drop).ok_or_else(|| ErrorKind::NotFound.into())
+        self.0.lock().remove(name).map(drop).ok_or_else(|| ErrorKind::NotFound.into())
     }
 
     fn sync(&self) -> Result<()> {
@@ -57,11 +53,11 @@ impl Disk for MemoryDisk {
 
 impl DiskFile for MemoryFile {
     fn length(&self) -> Result<u64> {
-        Ok(lock(&self.0).len() as u64)
+        Ok(self.0.lock().len() as u64)
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let bytes = lock(&self.0);
+        let bytes = self.0.lock();
         let rest = bytes.get(offset as usize..).unwrap_or_default();
         let size = rest.len().min(buffer.len());
         buffer[..size].copy_from_slice(&rest[..size]);
@@ -69,7 +65,7 @@ impl DiskFile for MemoryFile {
     }
 
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
-        let (mut all, start) = (lock(&self.0), offset as usize);
+        let (mut all, start) = (self.0.lock(), offset as usize);
         let end = start + bytes.len();
         if all.len() < end {
             all.resize(end, 0);
@@ -79,7 +75,7 @@ impl DiskFile for MemoryFile {
     }
 
     fn truncate(&mut self, length: u64) -> Result<()> {
-        lock(&self.0).truncate(length as usize);
+        self.0.lock().truncate(length as usize);
         Ok(())
     }
 

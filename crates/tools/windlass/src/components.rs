@@ -73,7 +73,7 @@ pub(crate) async fn kube_apiserver(
     args.ignored.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     // The server outlives the signal to stop by the shutdown delay.
     let serving = rt::Tasks::new(rt::Shutdown::new());
-    let encryption = encryption(args, &serving).await?;
+    let encryption = local::load_encryption(args, &serving).await?;
     config.encryption = Some(encryption.clone());
     let store = open_store(&args.storage, config.egress.etcd.clone(), encryption).await?;
     if let Some(schedule) = args.storage.schedule() {
@@ -100,27 +100,6 @@ pub(crate) async fn kube_apiserver(
         Some(failure) => Err(failure.to_string().into()),
         None => Ok(()),
     }
-}
-
-/// Loads the configuration of encryption at rest. Without one, encrypted values are not read as objects.
-async fn encryption(
-    args: &apiserver::flags::Args,
-    tasks: &rt::Tasks,
-) -> Result<Arc<Encryption>, Failure> {
-    let Some(path) = args.encryption_provider_config.clone() else {
-        return Ok(Arc::new(Encryption::none()));
-    };
-    let reload = args.encryption_provider_config_automatic_reload;
-    let clock = Arc::new(rt::SystemClock);
-    let loaded = Encryption::load(path.clone(), reload, tasks.clone(), clock).await?;
-    let encryption = Arc::new(loaded);
-    if reload {
-        let followed = encryption.clone();
-        tasks.keep("encryption configuration", move || {
-            followed.clone().follow(path.clone(), encryption::POLL)
-        });
-    }
-    Ok(encryption)
 }
 
 /// Opens the store that the flags name. etcd may be shared with upstream's API servers; a directory is used by this

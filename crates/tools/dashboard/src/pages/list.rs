@@ -21,9 +21,8 @@ pub(crate) async fn content(
     let query = Query { namespace, next, limit: PAGE, ..Query::default() };
     let table = api::table(client, resource, &query).await?;
     let path = format!("/list/{}", resource.segments());
-    let is_namespaced = table.rows.iter().any(|row| !row.object.metadata.namespace.is_empty());
     Ok(html! {
-        @if is_namespaced || !namespace.is_empty() {
+        @if table.is_namespaced() || !namespace.is_empty() {
             form action=(path) {
                 label { "Namespace " input name="namespace" value=(namespace); }
                 " " button { "Show" }
@@ -46,7 +45,7 @@ pub(crate) fn rows(table: &Table, resource: &Resource) -> Markup {
     let shown = |index: usize| {
         table.column_definitions.get(index).is_some_and(|column| column.priority == 0)
     };
-    let with_namespace = table.rows.iter().any(|row| !row.object.metadata.namespace.is_empty());
+    let with_namespace = table.is_namespaced();
     let columns = table.column_definitions.iter().filter(|column| column.priority == 0);
     html! {
         @if table.rows.is_empty() { p { "There are none." } } @else {

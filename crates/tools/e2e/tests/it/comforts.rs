@@ -81,21 +81,8 @@ fn commands_show_cluster_without_secrets() {
     let tools = Path::new(&kubectl).parent().unwrap().display();
     let search = format!("PATH={tools}:/usr/bin:/bin");
     let (program, root) = (binary().display().to_string(), cluster.root().display().to_string());
-    let words = [
-        "env",
-        &search,
-        &program,
-        "kubectl",
-        "--name",
-        &cluster.name,
-        "--root",
-        &root,
-        "get",
-        "pod",
-        "-o",
-        "name",
-    ];
-    let pods = cluster.run(words[0], &words[1..]).ok();
+    let kubectl = [&*search, &program, "kubectl", "--name", &cluster.name, "--root", &root];
+    let pods = cluster.run("env", &[&kubectl[..], &["get", "pod", "-o", "name"]].concat()).ok();
     assert!(pods.contains("pod/careless"), "{pods}");
     let script = cluster.run(&program, &["shell-completion", "bash"]).ok();
     assert!(script.contains("support-bundle") && script.contains("load-balancer-range"));

@@ -241,10 +241,7 @@ fn restores_the_first_backup_and_refuses_a_damaged_one() {
         r#"{{"timestamp": "1893456000000000000", "restoreBackup": {{"clusterSpec": {{}}, "backup": "{name}"}}}}"#
     );
     fs::write(command.join("_command.json"), text).expect("a command");
-    until("the removal of the command", || {
-        let commands = kops.ctl(&["list-commands"]).ok();
-        if commands.lines().count() == 1 { Ok(()) } else { Err(commands) }
-    });
+    kops.wait_for_removed_commands();
     assert_eq!(kops.machine_id("control-plane-local-1"), machine);
     kops.wait_until_valid();
 }

@@ -7,7 +7,7 @@ use e2e::{
 
 /// A version whose images are built like those of the current one.
 pub(super) const EARLIER: &str = "v1.36.1";
-pub(super) const CURRENT: &str = "v1.36.2";
+pub(super) const CURRENT: &str = version::KUBERNETES_VERSION;
 
 /// Returns the command line of a subcommand of `upgrade`. The host may have cgroup v1 only.
 pub(super) fn upgrade(subcommand: &str) -> String {
