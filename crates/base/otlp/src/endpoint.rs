@@ -1,9 +1,8 @@
 //! The address of a collector.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use hyper_util::rt::TokioIo;
-use tonic::transport::{self, Channel, Uri};
+use tonic::transport::{self, Channel};
 
 /// The collector's address by default: OTLP's port on this machine.
 const DEFAULT: &str = "localhost:4317";
@@ -77,18 +76,9 @@ impl Endpoint {
                     endpoint.map_err(|_| EndpointError::Address(authority.to_owned()))?;
                 Ok(endpoint.connect_lazy())
             }
-            Self::Unix(path) => Ok(over_socket(path)),
+            Self::Unix(path) => Ok(grpc::channel(path)),
         }
     }
-}
-
-fn over_socket(path: &Path) -> Channel {
-    let path = path.to_owned();
-    let dial = tower::service_fn(move |_: Uri| {
-        let path = path.clone();
-        async move { tokio::net::UnixStream::connect(path).await.map(TokioIo::new) }
-    });
-    transport::Endpoint::from_static("http://localhost").connect_with_connector_lazy(dial)
 }
 
 #[cfg(test)]

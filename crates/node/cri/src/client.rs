@@ -2,12 +2,8 @@
 
 use std::{future::Future, path::PathBuf, time::Duration};
 
-use hyper_util::rt::TokioIo;
 use otlp::Traced;
-use tonic::{
-    Request, Response, Status, Streaming,
-    transport::{Channel, Endpoint, Uri},
-};
+use tonic::{Request, Response, Status, Streaming, transport::Channel};
 
 use crate::{
     error::Error,
@@ -378,12 +374,7 @@ fn socket(endpoint: &str) -> PathBuf {
 
 /// Returns a channel that connects at the first call.
 fn channel(path: PathBuf) -> Traced<Channel> {
-    let dial = tower::service_fn(move |_: Uri| {
-        let path = path.clone();
-        async move { tokio::net::UnixStream::connect(path).await.map(TokioIo::new) }
-    });
-    // Servers reject an `:authority` that is a path, so it is `localhost` for every socket.
-    Traced::new(Endpoint::from_static("http://localhost").connect_with_connector_lazy(dial))
+    Traced::new(grpc::channel(path))
 }
 
 fn image_spec(image: &str) -> v1::ImageSpec {

@@ -8,7 +8,7 @@ use std::{
 use tonic::transport::Channel;
 
 use crate::{
-    connection::{TIMEOUT, channel, within},
+    connection::{TIMEOUT, within},
     error::Error,
     v1::{
         self,
@@ -75,7 +75,7 @@ impl Driver {
     /// Must be called within a Tokio runtime.
     pub fn new(endpoint: &str) -> Self {
         let socket = PathBuf::from(endpoint.strip_prefix("unix://").unwrap_or(endpoint));
-        Self { client: NodeClient::new(channel(socket)), timeout: TIMEOUT }
+        Self { client: NodeClient::new(grpc::channel(socket)), timeout: TIMEOUT }
     }
 
     /// Returns the client with another timeout per call than [`TIMEOUT`].

@@ -13,7 +13,7 @@ pub mod registration;
 #[allow(clippy::all, clippy::pedantic, unreachable_pub, missing_docs)]
 pub mod v1;
 
-pub use connection::{TIMEOUT, channel, within};
+pub use connection::{TIMEOUT, within};
 pub use driver::{Capabilities, Driver, Usage, VolumeStats};
 pub use error::{Error, shorten};
 pub use registrar::Registrar;

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use tonic::transport::Channel;
 
 use crate::{
-    connection::{channel, within},
+    connection::within,
     error::Error,
     registration::{
         InfoRequest, PluginInfo, RegistrationStatus, registration_client::RegistrationClient,
@@ -23,7 +23,7 @@ pub struct Registrar {
 impl Registrar {
     /// Creates a client that connects at the first call. Must be called within a Tokio runtime.
     pub fn new(socket: PathBuf) -> Self {
-        Self { client: RegistrationClient::new(channel(socket)) }
+        Self { client: RegistrationClient::new(grpc::channel(socket)) }
     }
 
     /// Returns the announced plugin. The response is not verified.

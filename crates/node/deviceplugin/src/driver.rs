@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, path::PathBuf, time::Duration};
 
-use csi::{Error, channel, within};
+use csi::{Error, within};
 use http::uri::PathAndQuery;
 use tonic::{Request, Response, Status, Streaming, client::Grpc, transport::Channel};
 use tonic_prost::ProstCodec;
@@ -72,7 +72,7 @@ pub struct Driver {
 impl Driver {
     /// Creates a client that connects at the first call. Must be called within a Tokio runtime.
     pub fn new(socket: PathBuf, version: DriverVersion) -> Self {
-        Self { channel: channel(socket), version, timeout: DRIVER_TIMEOUT }
+        Self { channel: grpc::channel(socket), version, timeout: DRIVER_TIMEOUT }
     }
 
     /// Returns the client with another timeout per call than [`DRIVER_TIMEOUT`].

@@ -3,25 +3,22 @@
 //! [`Plugin`] and [`Driver`] first.
 //!
 //! Invariants: every call has a timeout, except for the streams of devices and of their health. Messages are limited to
-//! gRPC's 4 MiB, and [`serve`] limits the number of connections to a socket.
+//! gRPC's 4 MiB.
 
 #[allow(clippy::all, clippy::pedantic, unreachable_pub, missing_docs)]
 pub mod dra;
 #[allow(clippy::all, clippy::pedantic, unreachable_pub, missing_docs)]
 pub mod drahealth;
 mod driver;
-mod lenient;
 mod plugin;
 #[allow(clippy::all, clippy::pedantic, unreachable_pub, missing_docs)]
 pub mod podresources;
-mod server;
 #[allow(clippy::all, clippy::pedantic, unreachable_pub, missing_docs)]
 pub mod v1beta1;
 
 pub use csi::{Error, shorten};
 pub use driver::{DRIVER_SERVICES, DRIVER_TIMEOUT, DeviceHealths, Driver, DriverVersion};
 pub use plugin::{Devices, Plugin};
-pub use server::serve;
 
 /// The version of the device plugin API, which a plugin sends in its registration.
 pub const VERSION: &str = "v1beta1";

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use csi::{Error, channel, within};
+use csi::{Error, within};
 use tonic::{Streaming, transport::Channel};
 
 use crate::v1beta1::{
@@ -27,7 +27,7 @@ pub struct Plugin {
 impl Plugin {
     /// Creates a client that connects at the first call. Must be called within a Tokio runtime.
     pub fn new(socket: PathBuf) -> Self {
-        Self { client: DevicePluginClient::new(channel(socket)) }
+        Self { client: DevicePluginClient::new(grpc::channel(socket)) }
     }
 
     /// Returns the optional calls that the plugin supports.

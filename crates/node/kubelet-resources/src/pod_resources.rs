@@ -38,7 +38,7 @@ pub fn serve_pod_resources(
     let lister = Lister { placement, claims, pods, limit: Mutex::new(Limit::new()) };
     let service = PodResourcesListerServer::new(lister);
     let socket = directory.join("kubelet.sock");
-    deviceplugin::serve("kubelet podresources", &socket, service, tasks)
+    grpc::serve("kubelet podresources", &socket, service, tasks)
 }
 
 /// The rate limit of requests.
@@ -221,7 +221,7 @@ mod tests {
         let pod: Pod = serde_json::from_value(pod).unwrap();
         placement.admit(&pod).await.unwrap();
 
-        let mut client = PodResourcesListerClient::new(csi::channel(
+        let mut client = PodResourcesListerClient::new(grpc::channel(
             dir.path().join("pod-resources/kubelet.sock"),
         ));
         let near = |id: &str| ContainerDevices {

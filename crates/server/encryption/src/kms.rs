@@ -5,19 +5,16 @@
 
 use std::{
     collections::HashMap,
+    path::PathBuf,
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use data_encoding::HEXLOWER;
-use hyper_util::rt::TokioIo;
 use parking_lot::{Mutex, RwLock};
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
-use tonic::{
-    Status,
-    transport::{Channel, Endpoint, Uri},
-};
+use tonic::{Status, transport::Channel};
 
 use crate::{
     cipher::{Cipher, SEED, Seed, random},
@@ -91,16 +88,9 @@ struct ProbeResult {
 impl Plugin {
     /// Creates a client without connecting. Must be called within a Tokio runtime.
     pub(crate) fn new(kms: &Kms, clock: Arc<dyn rt::Clock>) -> Self {
-        let path = kms.endpoint.strip_prefix("unix://").unwrap_or(&kms.endpoint).to_owned();
-        let dial = tower::service_fn(move |_: Uri| {
-            let path = path.clone();
-            async move { connect(&path).await.map(TokioIo::new) }
-        });
-        // Servers reject an `:authority` that is a path.
-        let channel = Endpoint::from_static("http://localhost").connect_with_connector_lazy(dial);
         Self {
             name: kms.name.clone(),
-            client: KeyManagementServiceClient::new(channel),
+            client: KeyManagementServiceClient::new(grpc::channel(socket(&kms.endpoint))),
             timeout: kms.timeout().to_std(),
             clock,
             state: RwLock::default(),
@@ -324,13 +314,10 @@ impl Plugin {
     }
 }
 
-/// Connects to a socket in the file system or, after `/@`, in the abstract namespace.
-async fn connect(path: &str) -> std::io::Result<tokio::net::UnixStream> {
-    match path.strip_prefix("/@") {
-        // Tokio treats a leading zero byte as an abstract name.
-        Some(name) => tokio::net::UnixStream::connect(format!("\0{name}")).await,
-        None => tokio::net::UnixStream::connect(path).await,
-    }
+/// Returns the path of a socket in the file system or, after `/@`, the name of one in the abstract namespace.
+fn socket(endpoint: &str) -> PathBuf {
+    let path = endpoint.strip_prefix("unix://").unwrap_or(endpoint);
+    path.strip_prefix("/@").map_or_else(|| path.into(), |name| format!("\0{name}").into())
 }
 
 impl DataKey {

@@ -14,12 +14,8 @@ use std::{io, path::PathBuf};
 
 use client::{Dialer, Stream};
 use futures_util::{future::BoxFuture, stream};
-use hyper_util::rt::TokioIo;
-use tokio::{net::UnixStream, sync::mpsc};
-use tonic::{
-    Streaming,
-    transport::{Endpoint, Uri},
-};
+use tokio::sync::mpsc;
+use tonic::Streaming;
 
 use self::{
     proto::{
@@ -42,14 +38,7 @@ impl Konnectivity {
 
     /// Opens a tunnel to `target` (`host:port`).
     async fn open(&self, target: &str) -> io::Result<Tunnel> {
-        let socket = self.socket.clone();
-        let connect = tower::service_fn(move |_: Uri| {
-            let socket = socket.clone();
-            async move { UnixStream::connect(socket).await.map(TokioIo::new) }
-        });
-        // Servers reject an `:authority` that is a path.
-        let endpoint = Endpoint::from_static("http://localhost");
-        let channel = endpoint.connect_with_connector(connect).await.map_err(io::Error::other)?;
+        let channel = grpc::connect(&self.socket).await.map_err(io::Error::other)?;
         let (sender, mut packets) = mpsc::channel(QUEUE);
         let random = i64::from(rt::random::<u32>());
         let dial = DialRequest { protocol: "tcp".to_owned(), address: target.to_owned(), random };

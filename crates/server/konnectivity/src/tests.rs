@@ -1,11 +1,9 @@
 use std::{path::Path, time::Duration};
 
 use futures_util::{StreamExt as _, stream::BoxStream};
-use hyper::{server::conn::http2, service::service_fn};
-use hyper_util::rt::TokioExecutor;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream, UnixListener},
+    net::{TcpListener, TcpStream},
 };
 use tonic::{Request, Response, Status};
 
@@ -101,22 +99,8 @@ impl ProxyService for FakeServer {
 
 impl FakeServer {
     fn serve(self, socket: &Path) {
-        let (listener, service) =
-            (UnixListener::bind(socket).unwrap(), ProxyServiceServer::new(self));
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let service = service.clone();
-                let answer = service_fn(move |request| {
-                    let mut service = service.clone();
-                    async move { tower::Service::call(&mut service, request).await }
-                });
-                let serving = http2::Builder::new(TokioExecutor::new())
-                    .serve_connection(TokioIo::new(stream), answer);
-                tokio::spawn(async move {
-                    let _ended = serving.await;
-                });
-            }
-        });
+        let tasks = rt::Tasks::new(rt::Shutdown::new());
+        grpc::serve("konnectivity", socket, ProxyServiceServer::new(self), &tasks).unwrap();
     }
 }
 

@@ -11,12 +11,8 @@ mod v1;
 use std::{error::Error as _, path::Path, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD as BASE64};
-use hyper_util::rt::TokioIo;
 use serde::Deserialize;
-use tonic::{
-    Code, Response, Status,
-    transport::{Channel, Endpoint, Uri},
-};
+use tonic::{Code, Response, Status, transport::Channel};
 
 pub use self::error::{HeaderError, SignerError};
 use self::v1::external_jwt_signer_client::ExternalJwtSignerClient;
@@ -82,18 +78,11 @@ impl Signer {
     /// Must be called within a Tokio runtime.
     pub fn new(socket: &Path) -> Self {
         let path = socket.to_string_lossy();
-        // Tokio treats a leading zero byte as an abstract name.
         let path = match path.strip_prefix('@') {
-            Some(name) => format!("\0{name}"),
-            None => path.into_owned(),
+            Some(name) => format!("\0{name}").into(),
+            None => socket.to_owned(),
         };
-        let dial = tower::service_fn(move |_: Uri| {
-            let path = path.clone();
-            async move { tokio::net::UnixStream::connect(path).await.map(TokioIo::new) }
-        });
-        // Servers reject an `:authority` that is a path.
-        let channel = Endpoint::from_static("http://localhost").connect_with_connector_lazy(dial);
-        Self { client: ExternalJwtSignerClient::new(channel) }
+        Self { client: ExternalJwtSignerClient::new(grpc::channel(path)) }
     }
 
     /// Returns the longest validity of a token that the signer signs, in seconds.

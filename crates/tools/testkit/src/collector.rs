@@ -45,7 +45,7 @@ impl Collector {
         let socket = directory.join("collector.sock");
         let collector = Arc::new(Self { socket, state: Mutex::default() });
         let service = TraceServiceServer::new(CollectorService(collector.clone()));
-        deviceplugin::serve("trace collector", &collector.socket, service, tasks)?;
+        grpc::serve("trace collector", &collector.socket, service, tasks)?;
         Ok(collector)
     }
 

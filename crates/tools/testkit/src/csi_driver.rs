@@ -144,13 +144,13 @@ impl CsiDriver {
     /// Serves at its socket. Must be called within a Tokio runtime.
     pub fn serve(self: &Arc<Self>, tasks: &rt::Tasks) -> std::io::Result<()> {
         let service = NodeServer::new(CsiService(self.clone()));
-        deviceplugin::serve("csi driver", &self.socket(), service, tasks)
+        grpc::serve("csi driver", &self.socket(), service, tasks)
     }
 
     /// Registers the driver through a socket in the kubelet's `plugins_registry`.
     pub fn announce(self: &Arc<Self>, socket: &Path, tasks: &rt::Tasks) -> std::io::Result<()> {
         let service = RegistrationServer::new(CsiService(self.clone()));
-        deviceplugin::serve("csi registrar", socket, service, tasks)
+        grpc::serve("csi registrar", socket, service, tasks)
     }
 
     async fn called(&self, method: &str, volume: &str) -> Result<(), Status> {

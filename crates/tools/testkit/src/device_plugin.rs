@@ -88,7 +88,7 @@ impl DevicePlugin {
     /// Serves at a socket. Must be called within a Tokio runtime.
     pub fn serve(self: &Arc<Self>, socket: &Path, tasks: &rt::Tasks) -> std::io::Result<()> {
         let service = DevicePluginServer::new(PluginService(self.clone()));
-        deviceplugin::serve("device plugin", socket, service, tasks)
+        grpc::serve("device plugin", socket, service, tasks)
     }
 
     /// Registers with the kubelet of a directory. `endpoint` is the name of the plugin's socket in it.
@@ -116,7 +116,7 @@ pub async fn register(
     resource: &str,
 ) -> Result<(), Status> {
     let socket: PathBuf = directory.join("kubelet.sock");
-    let mut client = RegistrationClient::new(csi::channel(socket));
+    let mut client = RegistrationClient::new(grpc::channel(socket));
     let request = RegisterRequest {
         version: version.to_owned(),
         endpoint: endpoint.to_owned(),

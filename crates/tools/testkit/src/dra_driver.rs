@@ -130,13 +130,13 @@ impl DraDriver {
             }),
             health: DraResourceHealthServer::new(DraService { driver: self.clone(), version: "" }),
         };
-        deviceplugin::serve("dra driver", &socket, service, tasks)
+        grpc::serve("dra driver", &socket, service, tasks)
     }
 
     /// Registers the driver through a socket in the kubelet's `plugins_registry`.
     pub fn announce(self: &Arc<Self>, socket: &Path, tasks: &rt::Tasks) -> std::io::Result<()> {
         let service = RegistrationServer::new(DraService { driver: self.clone(), version: "" });
-        deviceplugin::serve("dra registrar", socket, service, tasks)
+        grpc::serve("dra registrar", socket, service, tasks)
     }
 
     async fn called(&self, method: &str, version: &str, claims: &[Claim]) -> Result<(), Status> {

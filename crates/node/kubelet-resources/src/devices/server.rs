@@ -48,7 +48,7 @@ pub(super) fn serve(devices: &Arc<Devices>) -> std::io::Result<()> {
     }
     let service = RegistrationServer::new(Registrar(devices.clone()));
     let socket = devices.directory.join(SOCKET);
-    deviceplugin::serve("kubelet device registration", &socket, service, &devices.tasks)
+    grpc::serve("kubelet device registration", &socket, service, &devices.tasks)
 }
 
 struct Registrar(Arc<Devices>);

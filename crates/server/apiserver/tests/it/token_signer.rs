@@ -13,8 +13,6 @@ use std::{
 use apiserver::{Config, TokenKeys};
 use auth::authn::keys::SigningKey;
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD as BASE64};
-use hyper::{server::conn::http2, service::service_fn};
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use parking_lot::Mutex;
 use pki::{Key, KeyAlgorithm};
 use serde_json::json;
@@ -73,22 +71,9 @@ impl FakeSigner {
 
     /// Serves on a socket until the runtime ends.
     fn serve(&self, socket: &Path) {
-        let listener = tokio::net::UnixListener::bind(socket).unwrap();
+        let tasks = rt::Tasks::new(rt::Shutdown::new());
         let service = ExternalJwtSignerServer::new(self.clone());
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let service = service.clone();
-                let answer = service_fn(move |request| {
-                    let mut service = service.clone();
-                    async move { tower::Service::call(&mut service, request).await }
-                });
-                let serving = http2::Builder::new(TokioExecutor::new())
-                    .serve_connection(TokioIo::new(stream), answer);
-                tokio::spawn(async move {
-                    let _ended = serving.await;
-                });
-            }
-        });
+        grpc::serve("token signer", socket, service, &tasks).unwrap();
     }
 
     fn header(&self, kid: &str) -> String {

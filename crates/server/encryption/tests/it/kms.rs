@@ -12,8 +12,6 @@ use encryption::testing::{
     DecryptRequest, DecryptResponse, EncryptRequest, EncryptResponse, KeyManagementService,
     KeyManagementServiceServer, StatusRequest, StatusResponse,
 };
-use hyper::{server::conn::http2, service::service_fn};
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use parking_lot::Mutex;
 use store::Store as _;
 use tonic::{Request, Response, Status};
@@ -32,11 +30,11 @@ struct Inner {
 }
 
 /// Stops the plugin on drop.
-pub(crate) struct PluginServer(tokio::task::JoinHandle<()>);
+pub(crate) struct PluginServer(rt::Shutdown);
 
 impl Drop for PluginServer {
     fn drop(&mut self) {
-        self.0.abort();
+        self.0.stop();
     }
 }
 
@@ -51,24 +49,11 @@ impl Plugin {
     }
 
     pub(crate) fn serve(&self, bench: &Bench, name: &str) -> PluginServer {
-        let socket = bench.socket(name);
-        let _ = std::fs::remove_file(&socket);
-        let listener = tokio::net::UnixListener::bind(socket).unwrap();
+        let shutdown = rt::Shutdown::new();
         let service = KeyManagementServiceServer::new(self.clone());
-        PluginServer(tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let service = service.clone();
-                let answer = service_fn(move |request| {
-                    let mut service = service.clone();
-                    async move { tower::Service::call(&mut service, request).await }
-                });
-                let serving = http2::Builder::new(TokioExecutor::new())
-                    .serve_connection(TokioIo::new(stream), answer);
-                tokio::spawn(async move {
-                    let _ended = serving.await;
-                });
-            }
-        }))
+        let tasks = rt::Tasks::new(shutdown.clone());
+        grpc::serve("KMS plugin", &bench.socket(name), service, &tasks).unwrap();
+        PluginServer(shutdown)
     }
 
     fn turn_to(&self, key_id: &str) {

@@ -1,11 +1,12 @@
-//! The server for the kubelet's own sockets.
+//! A server for sockets of our own.
 
 use std::{convert::Infallible, path::Path, sync::Arc};
 
-use crate::lenient::AuthorityRewriter;
 use hyper::{body::Incoming, server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{net::UnixListener, sync::Semaphore};
+
+use crate::lenient::AuthorityRewriter;
 
 /// The maximum number of connections. Further clients wait.
 const CONNECTIONS: usize = 64;
