@@ -4,6 +4,7 @@
 mod access;
 mod audit;
 mod serving;
+mod storage;
 mod tokens;
 mod tracing;
 
@@ -23,10 +24,12 @@ use self::{
     access::{AccessFlagError, AccessFlags},
     audit::{AuditFlagError, AuditFlags},
     serving::{ServingFlagError, ServingFlags},
+    storage::OverrideError,
     tokens::{TokenFlagError, TokenFlags},
     tracing::{TracingFlagError, TracingFlags},
 };
 use crate::config::{Config, Egress, EgressError, FrontProxy, ProxyClient, TokenKeys};
+pub use self::storage::{EtcdOverride, Storage};
 pub use crate::config::{RuntimeConfig, RuntimeConfigError};
 
 /// Runs kube-apiserver: serves the Kubernetes API.
@@ -160,55 +163,6 @@ pub struct Args {
     pub ignored: KnownFlags<Ignored>,
 }
 
-/// Flags of the store
-#[derive(clap::Args, Clone, Debug)]
-pub struct Storage {
-    /// The URLs of the etcd servers
-    #[arg(
-        long,
-        value_delimiter = ',',
-        required_unless_present = "store_dir",
-        conflicts_with = "store_dir"
-    )]
-    pub etcd_servers: Vec<String>,
-    /// Authorities that verify the certificates of etcd
-    #[arg(long)]
-    pub etcd_cafile: Option<PathBuf>,
-    /// The client certificate for etcd
-    #[arg(long, requires = "etcd_keyfile")]
-    pub etcd_certfile: Option<PathBuf>,
-    /// The key of the client certificate for etcd
-    #[arg(long, requires = "etcd_certfile")]
-    pub etcd_keyfile: Option<PathBuf>,
-    /// The interval of compaction; 0 turns it off
-    #[arg(long, default_value = "5m0s")]
-    pub etcd_compaction_interval: GoDuration,
-    /// Only /registry
-    #[arg(long, default_value = "/registry")]
-    pub etcd_prefix: String,
-    /// Store objects in this directory instead of etcd; not a flag of upstream
-    #[arg(long)]
-    pub store_dir: Option<PathBuf>,
-    /// Save snapshots of all objects in this directory; not a flag of upstream
-    #[arg(long)]
-    pub snapshot_dir: Option<PathBuf>,
-    /// The interval of snapshots; not a flag of upstream
-    #[arg(long, default_value = "1h", requires = "snapshot_dir")]
-    pub snapshot_interval: GoDuration,
-    /// The number of snapshots to keep; not a flag of upstream
-    #[arg(long, default_value_t = 24, requires = "snapshot_dir")]
-    pub snapshot_keep: usize,
-}
-
-impl Storage {
-    /// Returns the schedule of snapshots, or `None` without a directory.
-    pub fn schedule(&self) -> Option<store::Schedule> {
-        let (every, keep) = (self.snapshot_interval.to_std(), self.snapshot_keep);
-        let every = every.max(std::time::Duration::from_secs(1));
-        Some(store::Schedule { directory: self.snapshot_dir.clone()?, every, keep })
-    }
-}
-
 /// Flags of authenticating proxies, and of this server's credentials for aggregated API servers
 #[derive(clap::Args, Clone, Debug)]
 pub struct RequestHeader {
@@ -288,6 +242,8 @@ pub enum FlagError {
     Features(#[from] FeatureGateError),
     #[error(transparent)]
     Serving(#[from] ServingFlagError),
+    #[error(transparent)]
+    Storage(#[from] OverrideError),
     #[error(transparent)]
     Tokens(#[from] TokenFlagError),
     #[error(transparent)]
@@ -398,6 +354,7 @@ impl Args {
             let reason = "keys begin with /registry";
             return refuse("etcd-prefix", self.storage.etcd_prefix.clone(), reason);
         }
+        self.storage.overrides()?;
         if self.encryption_provider_config_automatic_reload
             && self.encryption_provider_config.is_none()
         {
@@ -484,13 +441,10 @@ impl RequestHeader {
     }
 }
 
-const ONE_STORE: &str = "all objects are in one store";
-
 /// Flags that promise security, or a storage location, that is not supported. The server does not start with them.
 const REFUSED: &[Flag] = &[
     ("admission-control", true, "use --enable-admission-plugins and --disable-admission-plugins"),
     ("disable-http2-serving", false, "clients choose between HTTP/1.1 and HTTP/2"),
-    ("etcd-servers-overrides", true, ONE_STORE),
     ("kubernetes-service-node-port", true, "the Service kubernetes has a cluster address only"),
     ("tls-curve-preferences", true, "curves are X25519, P-256 and P-384"),
 ];

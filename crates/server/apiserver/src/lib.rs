@@ -44,7 +44,6 @@ use client::{Client, ClientMetrics, WorkQueue};
 use diagnostics::Slis;
 use otlp::Tracer;
 use pki::AltName;
-use store::Store;
 use telemetry::metrics::Metrics;
 use tokio::net::TcpListener;
 
@@ -58,7 +57,7 @@ pub use config::{
 };
 pub use handlers::plugins::AdmissionError;
 pub use security::{ExternalSignerError, SecurityError, check};
-pub use storage::{KEYSPACE, UpstreamForm, encrypted::encrypted};
+pub use storage::{KEYSPACE, StoreOverride, Stores, UpstreamForm, encrypted::encrypted};
 pub use watch_cache::follower::WatchCacheError;
 
 use crate::{
@@ -131,14 +130,14 @@ pub struct ApiServer {
     server: Arc<Server>,
 }
 
-/// Loads the store, listens, and writes the initial objects. The server answers requests before this function returns.
+/// Loads the stores, listens, and writes the initial objects. The server answers requests before this function returns.
 pub async fn start(
     config: Config,
-    store: Arc<dyn Store>,
+    stores: impl Into<Stores>,
     tasks: &rt::Tasks,
 ) -> Result<ApiServer, StartError> {
     let chain = admission_chain(&config)?;
-    start_with(config, chain, store, tasks).await
+    start_with(config, chain, stores, tasks).await
 }
 
 /// Builds the admission chain from the configuration.
@@ -150,7 +149,7 @@ pub fn admission_chain(config: &Config) -> Result<admission::Chain, AdmissionErr
 pub async fn start_with(
     mut config: Config,
     chain: admission::Chain,
-    store: Arc<dyn Store>,
+    stores: impl Into<Stores>,
     tasks: &rt::Tasks,
 ) -> Result<ApiServer, StartError> {
     let plugins = Plugins::load(&config)?;
@@ -190,7 +189,7 @@ pub async fn start_with(
     let (available, availabilities) = availability::observer(aggregation.clone());
     let (trusted, trust) = cluster_authentication::observer();
     observers.extend([custom, addressed, levelled, available, trusted]);
-    let cache = WatchCache::start(store, definitions, observers, tasks).await?;
+    let cache = WatchCache::start(stores, definitions, observers, tasks).await?;
     objects.attach(&cache);
     let (listener, tls) = listen(&mut config, &security).await?;
     let kubelets = Kubelets::new(&config).map_err(StartError::KubeletClient)?;
@@ -255,7 +254,7 @@ async fn run(
     tasks.essential("listener", serving);
     let balanced = server.clone();
     tasks.keep("flow control", move || rebalance(balanced.clone()));
-    let endpoints = EndpointReconciler::new(config, cache.store.clone(), new_client());
+    let endpoints = EndpointReconciler::new(config, cache.main().store.clone(), new_client());
     let (objects, progress) = (&*security.objects, &server.instruments.readiness.progress);
     let started = startup::run(config, objects, &endpoints, &new_client(), progress).await;
     started.map_err(StartError::Initial)?;

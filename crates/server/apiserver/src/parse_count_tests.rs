@@ -89,14 +89,14 @@ async fn parses_each_change_once_for_all_observers() {
             written += 1;
         }
     }
-    cache.consistent().await.unwrap();
+    cache.main().consistent().await.unwrap();
     assert_eq!(parse_count::taken(), written);
     let _second = start().await.unwrap();
     assert_eq!(parse_count::taken(), u32::try_from(all.len()).unwrap(), "what is loaded, likewise");
     for (key, _) in &all {
         write(&*store, key, Op::Delete).await;
     }
-    cache.consistent().await.unwrap();
+    cache.main().consistent().await.unwrap();
     assert_eq!(parse_count::taken(), 0, "what is gone is not looked at");
     assert!(tasks.drain(Duration::from_secs(5)).await.unfinished.is_empty());
 }

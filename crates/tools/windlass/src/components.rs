@@ -11,9 +11,10 @@ use api_config::{
     FeatureGateFlags, FeatureGates, Kubeconfig,
     known::{self, Flag, KnownFlags},
 };
+use apiserver::{StoreOverride, Stores, UpstreamForm, flags::EtcdOverride};
 use client::Client;
 use encryption::Encryption;
-use store::{Store, embedded::Embedded};
+use store::embedded::Embedded;
 
 use crate::{failure::Failure, process::GRACE, serving_flags};
 
@@ -75,14 +76,14 @@ pub(crate) async fn kube_apiserver(
     let serving = rt::Tasks::new(rt::Shutdown::new());
     let encryption = local::load_encryption(args, &serving).await?;
     config.encryption = Some(encryption.clone());
-    let store = open_store(&args.storage, config.egress.etcd.clone(), encryption).await?;
+    let stores = open_stores(&args.storage, config.egress.etcd.clone(), encryption).await?;
     if let Some(schedule) = args.storage.schedule() {
-        let saved = store.clone();
+        let saved = stores.main.clone();
         serving.keep("snapshots", move || {
             schedule.clone().follow(saved.clone(), apiserver::KEYSPACE, Arc::new(rt::SystemClock))
         });
     }
-    let starting = apiserver::start(config, store, &serving);
+    let starting = apiserver::start(config, stores, &serving);
     let Some(started) = tasks.shutdown().unless_stopping(starting).await else {
         serving.drain(GRACE).await;
         return Ok(());
@@ -102,29 +103,37 @@ pub(crate) async fn kube_apiserver(
     }
 }
 
-/// Opens the store that the flags name. etcd may be shared with upstream's API servers; a directory is used by this
+/// Opens the stores that the flags name. etcd may be shared with upstream's API servers; a directory is used by this
 /// server alone.
-async fn open_store(
+async fn open_stores(
     storage: &apiserver::flags::Storage,
     proxy: Option<client::Proxy>,
     encryption: Arc<Encryption>,
-) -> Result<Arc<dyn Store>, Failure> {
+) -> Result<Stores, Failure> {
     if let Some(directory) = storage.store_dir.clone() {
         std::fs::create_dir_all(&directory)
             .map_err(|error| format!("creating {}: {error}", directory.display()))?;
         let open = move || Embedded::open(&directory, store::embedded::Options::default());
         let store = Arc::new(tokio::task::spawn_blocking(open).await??);
-        return Ok(apiserver::encrypted(store, encryption));
+        return Ok(apiserver::encrypted(store, encryption).into());
     }
     let identity = storage.etcd_certfile.clone().zip(storage.etcd_keyfile.clone());
     let tls = storage.etcd_cafile.clone().map(|ca| store_etcd::TlsFiles { ca, identity });
-    let options = store_etcd::Options::new(storage.etcd_servers.clone(), tls);
-    let options = store_etcd::Options { proxy, ..options };
-    // Without waiting, the server would exit while etcd has no quorum, and then be in the kubelet's backoff when etcd
-    // is back.
-    let etcd = store_etcd::Etcd::connect_patiently(options).await?;
-    let etcd = apiserver::encrypted(Arc::new(etcd), encryption);
-    Ok(Arc::new(apiserver::UpstreamForm::new(etcd)))
+    let connect = async |servers: &[String]| {
+        let options = store_etcd::Options::new(servers.to_vec(), tls.clone());
+        let options = store_etcd::Options { proxy: proxy.clone(), ..options };
+        // Without waiting, the server would exit while etcd has no quorum, and then be in the kubelet's backoff when
+        // etcd is back.
+        let etcd = store_etcd::Etcd::connect_patiently(options).await?;
+        Ok::<_, Failure>(apiserver::encrypted(Arc::new(etcd), encryption.clone()))
+    };
+    let main = UpstreamForm::new(connect(&storage.etcd_servers).await?);
+    let mut overrides = Vec::new();
+    for EtcdOverride { resources, servers } in storage.overrides()? {
+        let store = Arc::new(main.beside(connect(&servers).await?));
+        overrides.push(StoreOverride { resources, store });
+    }
+    Ok(Stores { main: Arc::new(main), overrides })
 }
 
 /// Runs the controllers of the control plane

@@ -21,10 +21,10 @@ async fn start(root: &Path, bind: SocketAddr, tasks: &rt::Tasks) {
         enable_admission: vec!["NodeRestriction".to_owned()],
         ..testkit::config(bind, &pki)
     };
-    let store =
-        store::embedded::Embedded::open(&root.join("store"), store::embedded::Options::default())
-            .unwrap();
-    apiserver::start(config, Arc::new(store), tasks).await.unwrap();
+    let options = store::embedded::Options::default();
+    let store = store::embedded::Embedded::open(&root.join("store"), options).unwrap();
+    let store: Arc<dyn store::Store> = Arc::new(store);
+    apiserver::start(config, store, tasks).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -12,7 +12,7 @@ use super::{
     pool::Pool,
     service::{addresses, ports},
 };
-use crate::watch_cache::WatchCache;
+use crate::watch_cache::Feed;
 
 /// The allocations and releases of one write of a Service. If it is dropped before the write, new allocations are
 /// released.
@@ -98,10 +98,11 @@ impl Allocation {
     /// conflict. It runs in its own task, because the release must follow the write even if the client disconnects.
     pub(crate) async fn write(
         self,
-        cache: &Arc<WatchCache>,
+        feed: &Arc<Feed>,
+        tasks: &rt::Tasks,
         write: Write,
     ) -> store::Result<Outcome> {
-        let outcome = self.write_and_settle(cache, write).await;
+        let outcome = self.write_and_settle(feed, tasks, write).await;
         // The outcome is final. From here on, no limit of processor time may end the request.
         if !matches!(outcome, Ok(Outcome::Conflict { .. })) {
             steps::commit();
@@ -111,15 +112,16 @@ impl Allocation {
 
     async fn write_and_settle(
         self,
-        cache: &Arc<WatchCache>,
+        feed: &Arc<Feed>,
+        tasks: &rt::Tasks,
         write: Write,
     ) -> store::Result<Outcome> {
         if self.added.is_empty() && self.removed.is_empty() {
-            return cache.write(write).await;
+            return feed.write(write).await;
         }
         let (done, outcome) = oneshot::channel();
-        let own = cache.clone();
-        cache.tasks.spawn("write of a Service", async move {
+        let own = feed.clone();
+        tasks.spawn("write of a Service", async move {
             let outcome = own.write(write).await;
             self.settle(&outcome).await;
             // The receiver may be gone.

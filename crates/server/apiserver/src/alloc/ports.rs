@@ -54,7 +54,7 @@ impl Ports {
 
     /// Returns the stored bitmap, of any range, or `None` in a new cluster.
     pub(crate) async fn stored(&self) -> Result<Option<StoredBitmap>, PortsError> {
-        let (found, _) = self.cache.store.get(KEY).await?;
+        let (found, _) = self.cache.main().store.get(KEY).await?;
         found.map(|kv| read(&kv)).transpose()
     }
 
@@ -130,7 +130,7 @@ impl Ports {
     ) -> Result<Result<Revision, Option<StoredBitmap>>, PortsError> {
         let op = Op::Put { value: map.encode().into(), ttl_seconds: None };
         let write = Write { key: KEY.into(), expected: Expected::ModRevision(over), op };
-        match self.cache.write(write).await? {
+        match self.cache.main().write(write).await? {
             Outcome::Done { revision, .. } => Ok(Ok(revision)),
             Outcome::Conflict { current } => Ok(Err(current.map(|kv| read(&kv)).transpose()?)),
         }

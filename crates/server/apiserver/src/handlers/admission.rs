@@ -114,7 +114,7 @@ async fn provide_namespace(
     match client.create::<_, Value>(&Resource::NAMESPACES, "", &namespace).await {
         Err(error) if !error.is_already_exists() => Err(Box::new(request.forbidden(object, error))),
         // The plugins that follow must find the namespace in the cache.
-        _ => state.cache.consistent().await.map(drop).map_err(store_status),
+        _ => state.cache.consistent(&[namespaces]).await.map_err(store_status),
     }
 }
 

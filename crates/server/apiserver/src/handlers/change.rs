@@ -86,7 +86,7 @@ pub(crate) async fn mutate(
 ) -> Result<Option<Arc<Object>>, Box<Status>> {
     let definition = &call.resource.definition;
     let key: Arc<str> = definition.key(&call.path.namespace, &call.path.name).into();
-    state.cache.consistent().await.map_err(store_status)?;
+    state.cache.consistent_with(&call.resource.feed).await.map_err(store_status)?;
     let mut current = call.cache()?.get(&key);
     for _ in 0..ATTEMPTS {
         let Some(old) = current else { return Ok(None) };
@@ -167,7 +167,7 @@ async fn attempt(
         && usize::from(stored.version) == definition.storage
     {
         // or if it is not yet encrypted with the current key.
-        if !state.cache.store.is_stale(&stored.key).await.map_err(store_status)? {
+        if !call.resource.feed.store.is_stale(&stored.key).await.map_err(store_status)? {
             return Ok(Attempt::Done(stored.clone()));
         }
     }
@@ -246,12 +246,12 @@ async fn store_changed(
     let op = if finished {
         Op::Delete
     } else {
-        let value = encoded.into_value(&*state.cache.store, &key);
+        let value = encoded.into_value(&*call.resource.feed.store, &key);
         Op::Put { value, ttl_seconds: ttl(state, definition) }
     };
     let expected = Expected::ModRevision(stored.revision);
     let write = Write { key: key.clone(), expected, op };
-    match allocation.write(&state.cache, write).await.map_err(store_status)? {
+    match allocation.write(&call.resource.feed, &state.cache.tasks, write).await.map_err(store_status)? {
         Outcome::Done { revision, .. } => {
             let object = definition.stored_object(key, revision, &bytes);
             Ok(Attempt::Done(object))

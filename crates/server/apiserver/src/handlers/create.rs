@@ -63,7 +63,8 @@ pub(super) async fn insert(
     // server or by another one.
     state.cache.wait_for_own_writes().await.map_err(store_status)?;
     if lacks_namespace_or_account(&*state.security.objects, call, &tree) {
-        state.cache.consistent().await.map_err(store_status)?;
+        let read = [GroupResource::NAMESPACES, GroupResource::SERVICE_ACCOUNTS];
+        state.cache.consistent(&read).await.map_err(store_status)?;
     }
     check_terminating(&*state.security.objects, call)?;
     meta::clear_server_fields(&mut tree);
@@ -130,7 +131,7 @@ async fn insert_prepared(
     let bytes = encoded.bytes.clone();
     let stored = |revision| definition.stored_object(key.clone(), revision, &bytes);
     if call.dry_run() {
-        state.cache.consistent().await.map_err(store_status)?;
+        call.resource.feed.consistent().await.map_err(store_status)?;
         return match call.cache()?.get(&key) {
             Some(_) => Err(exists()),
             None => Ok(stored(0)),
@@ -141,10 +142,10 @@ async fn insert_prepared(
         let message = "resourceVersion should not be set on objects to be created";
         return Err(Box::new(Status::failure(500, StatusReason::Unknown, message)));
     }
-    let value = encoded.into_value(&*state.cache.store, &key);
+    let value = encoded.into_value(&*call.resource.feed.store, &key);
     let op = Op::Put { value, ttl_seconds: ttl(state, definition) };
     let write = Write { key: key.clone(), expected: Expected::ModRevision(0), op };
-    match allocation.write(&state.cache, write).await.map_err(store_status)? {
+    match allocation.write(&call.resource.feed, &state.cache.tasks, write).await.map_err(store_status)? {
         Outcome::Done { revision, .. } => Ok(stored(revision)),
         Outcome::Conflict { .. } if generated => {
             let resource = definition.group_resource();

@@ -245,7 +245,7 @@ pub(crate) async fn remove(
 ) -> Result<DeleteOutcome, Box<Status>> {
     let definition = &call.resource.definition;
     let key: Arc<str> = definition.key(namespace, name).into();
-    state.cache.consistent().await.map_err(store_status)?;
+    state.cache.consistent_with(&call.resource.feed).await.map_err(store_status)?;
     let mut current = call.cache()?.get(&key);
     for _ in 0..ATTEMPTS {
         let Some(object) = current else {
@@ -292,7 +292,7 @@ async fn store_deleted(
     } else {
         let encoded = definition.to_store(call.version, tree.clone(), None).await?;
         let bytes = encoded.bytes.clone();
-        let value = encoded.into_value(&*state.cache.store, &key);
+        let value = encoded.into_value(&*call.resource.feed.store, &key);
         (Op::Put { value, ttl_seconds: None }, bytes)
     };
     let expected = Expected::ModRevision(object.revision);
@@ -302,7 +302,7 @@ async fn store_deleted(
     } else {
         Allocation::nothing()
     };
-    match held.write(&state.cache, write).await.map_err(store_status)? {
+    match held.write(&call.resource.feed, &state.cache.tasks, write).await.map_err(store_status)? {
         Outcome::Done { revision, .. } if at_once => {
             tree.put(&["metadata", "resourceVersion"], json!(revision.to_string()));
             Ok(Ok(DeleteOutcome::Gone(tree)))

@@ -24,7 +24,7 @@ use crate::{
     registry::{Definition, Object},
     request::{Encoding, Query},
     response::{self, ListMeta, compress, gzip_list},
-    watch_cache::{Filter, Interest, Page, store_status},
+    watch_cache::{Feed, Filter, Interest, Page, store_status},
 };
 
 /// The content of a continue token: the position and the revision of the list.
@@ -41,7 +41,7 @@ pub(crate) struct Continue {
 }
 
 pub(crate) async fn get(state: &State, call: &Call) -> Result<Response<Body>, Box<Status>> {
-    let object = current(state, call, call.info.query.get("resourceVersion")).await?;
+    let object = current(call, call.info.query.get("resourceVersion")).await?;
     answer_object(call, StatusCode::OK, object).await
 }
 
@@ -58,11 +58,10 @@ pub(crate) async fn answer_object(
 
 /// Returns the object that the call names, at least as new as the last write before the call.
 pub(crate) async fn current(
-    state: &State,
     call: &Call,
     version: Option<&str>,
 ) -> Result<Arc<Object>, Box<Status>> {
-    fresh(state, version).await?;
+    fresh(call, version).await?;
     let cache = call.cache()?;
     let definition = &call.resource.definition;
     let key = definition.key(&call.path.namespace, &call.path.name);
@@ -72,17 +71,18 @@ pub(crate) async fn current(
 }
 
 /// Waits until the caches reach a resourceVersion: without one the current revision, with 0 any.
-async fn fresh(state: &State, version: Option<&str>) -> Result<Revision, Box<Status>> {
+async fn fresh(call: &Call, version: Option<&str>) -> Result<Revision, Box<Status>> {
+    let feed = &call.resource.feed;
     match parse_version(version)? {
-        Some(0) => Ok(state.cache.applied()),
+        Some(0) => Ok(feed.applied()),
         Some(wanted) => {
-            let reached = state.cache.wait_for_revision(wanted).await;
+            let reached = feed.wait_for_revision(wanted).await;
             reached.map_err(|_| {
-                Box::new(Status::too_large_resource_version(wanted, state.cache.applied()))
+                Box::new(Status::too_large_resource_version(wanted, feed.applied()))
             })?;
-            Ok(state.cache.applied())
+            Ok(feed.applied())
         }
-        None => state.cache.consistent().await.map_err(store_status),
+        None => feed.consistent().await.map_err(store_status),
     }
 }
 
@@ -116,19 +116,19 @@ pub(crate) async fn select(
     // With a filter, all objects must be read before the number of matches is known.
     let most = limit.filter(|_| everything).unwrap_or(usize::MAX);
     let (revision, Page { objects, behind, .. }) = match token {
-        Some(token) => continued(state, call, &prefix, decode_token(token)?, most).await?,
+        Some(token) => continued(call, &prefix, decode_token(token)?, most).await?,
         None if exact => {
             let revision = parse_version(version)?.unwrap_or_default();
             let old = || Status::expired("The resourceVersion for the provided list is too old.");
             (
                 revision,
-                at(state, call, &prefix, Position::START, revision, most)
+                at(call, &prefix, Position::START, revision, most)
                     .await?
                     .ok_or_else(|| Box::new(old()))?,
             )
         }
         None => {
-            let revision = fresh(state, version).await?;
+            let revision = fresh(call, version).await?;
             let page = call.cache()?.page(&prefix, "", most, None);
             // Changes may arrive meanwhile: the list may contain objects newer than the awaited revision. Its revision
             // is then that of the newest.
@@ -158,7 +158,6 @@ pub(crate) async fn select(
 
 /// Returns the rest of a list at the revision of its first page.
 async fn continued(
-    state: &State,
     call: &Call,
     prefix: &str,
     token: Continue,
@@ -166,12 +165,12 @@ async fn continued(
 ) -> Result<(Revision, Page), Box<Status>> {
     let after = format!("{}{}", call.resource.definition.prefix, token.start);
     let Ok(revision) = Revision::try_from(token.rv) else {
-        let revision = fresh(state, None).await?;
+        let revision = fresh(call, None).await?;
         let page = call.cache()?.page(prefix, &after, most, None);
         return Ok((revision.max(page.newest), page));
     };
     let position = Position { after: &after, left: token.left };
-    if let Some(page) = at(state, call, prefix, position, revision, most).await? {
+    if let Some(page) = at(call, prefix, position, revision, most).await? {
         return Ok((revision, page));
     }
     let mut status = Status::expired(CONTINUE_EXPIRED);
@@ -195,7 +194,6 @@ impl Position<'_> {
 /// Returns a range at one revision: from the cache if nothing has changed since, otherwise from the store's history.
 /// `None` if the revision has been compacted.
 async fn at(
-    state: &State,
     call: &Call,
     prefix: &str,
     position: Position<'_>,
@@ -204,10 +202,9 @@ async fn at(
 ) -> Result<Option<Page>, Box<Status>> {
     let Position { after, left } = position;
     let cache = call.cache()?;
-    let reached = state.cache.wait_for_revision(revision).await;
-    reached.map_err(|_| {
-        Box::new(Status::too_large_resource_version(revision, state.cache.applied()))
-    })?;
+    let feed = &call.resource.feed;
+    let reached = feed.wait_for_revision(revision).await;
+    reached.map_err(|_| Box::new(Status::too_large_resource_version(revision, feed.applied())))?;
     if cache.newest() <= revision {
         let page = cache.page(prefix, after, most, left);
         if cache.newest() <= revision {
@@ -219,7 +216,7 @@ async fn at(
         // The smallest key after `after`.
         range.start = format!("{after}\0");
     }
-    match state.cache.store.range(range, 0, revision).await {
+    match feed.store.range(range, 0, revision).await {
         Ok(found) => {
             let object = |kv| Arc::new(call.resource.definition.loaded(kv).0);
             let objects = found.items.iter().map(object).collect();
@@ -232,9 +229,9 @@ async fn at(
 
 /// Waits for a revision that this server has not applied yet: another server may have returned it. A revision beyond
 /// the store's own predates a restored backup, and the client must list again.
-async fn known(state: &State, version: Revision) -> Result<(), Box<Status>> {
-    if state.cache.wait_for_revision(version).await.is_err()
-        && let Ok(current) = state.cache.store.revision().await
+async fn known(feed: &Feed, version: Revision) -> Result<(), Box<Status>> {
+    if feed.wait_for_revision(version).await.is_err()
+        && let Ok(current) = feed.store.revision().await
         && current < version
     {
         return Err(Box::new(Status::too_old_resource_version(version, current)));
@@ -260,14 +257,14 @@ pub(crate) async fn watch(state: &State, call: &Call) -> Result<Response<Body>, 
     check_watch_options(query, initial)?;
     let send_state = initial.unwrap_or(matches!(version, None | Some(0)));
     let watcher = if send_state {
-        fresh(state, query.get("resourceVersion")).await?;
+        fresh(call, query.get("resourceVersion")).await?;
         cache.watch_from_now(interest)
     } else {
         let from = match version {
-            None | Some(0) => fresh(state, None).await?,
+            None | Some(0) => fresh(call, None).await?,
             Some(version) => version,
         };
-        known(state, from).await?;
+        known(&call.resource.feed, from).await?;
         cache
             .watch(from, interest)
             .map_err(|old| Box::new(Status::too_old_resource_version(from, old.oldest)))?
@@ -294,7 +291,6 @@ pub(crate) async fn watch(state: &State, call: &Call) -> Result<Response<Body>, 
     let initial_end = initial == Some(true) && query.flag("allowWatchBookmarks");
     let seat = call.take_seat().filter(|_| !watcher.backlog.is_empty());
     let stream = Stream {
-        cache: state.cache.clone(),
         resource: call.resource.clone(),
         version: call.version,
         filter,

@@ -12,14 +12,13 @@ use crate::{
     registry::ServedVersion,
     request::{ResponseFormat, Shape},
     response,
-    watch_cache::{Delivery, Event, EventKind, Filter, FrameKey, Resource, WatchCache, Watcher},
+    watch_cache::{Delivery, Event, EventKind, Filter, FrameKey, Resource, Watcher},
 };
 
 pub(crate) const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 
 /// The response stream of one watch.
 pub(crate) struct Stream {
-    pub(crate) cache: Arc<WatchCache>,
     pub(crate) resource: Resource,
     pub(crate) version: usize,
     pub(crate) watcher: Watcher,
@@ -74,7 +73,7 @@ impl Stream {
                     self.next_bookmark += BOOKMARK_EVERY;
                     // Everything up to the applied revision was queued before: if the queue is empty, all of it was
                     // sent.
-                    let revision = self.cache.applied().max(self.floor);
+                    let revision = self.resource.feed.applied().max(self.floor);
                     if self.watcher.queue.is_empty() {
                         return Some(response::bookmark(self.served(), self.accepted, revision, false));
                     }

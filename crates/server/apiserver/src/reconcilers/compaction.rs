@@ -1,27 +1,34 @@
-//! Compacts the store's history.
+//! Compacts the history of the stores.
 
 use std::{
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
-use crate::watch_cache::WatchCache;
+use crate::watch_cache::{Feed, WatchCache};
 
 /// At each interval, drops the revisions superseded before the previous one. API servers that share a store take turns.
 pub(crate) async fn keep(cache: Arc<WatchCache>, interval: Duration) {
-    let mut compactor = store::Compactor::default();
+    let mut compactors: Vec<_> =
+        cache.feeds().iter().map(|feed| (feed, store::Compactor::default())).collect();
     let mut every = tokio::time::interval(interval.max(Duration::from_secs(1)));
     loop {
         every.tick().await;
-        if let Ok(size) = cache.store.size_bytes().await {
-            cache.size.store(size, Ordering::Relaxed);
+        for (feed, compactor) in &mut compactors {
+            step(&cache, feed, compactor).await;
         }
-        match compactor.step(&*cache.store).await {
-            Ok(Some(revision)) => cache.compacted(revision),
-            Ok(None) => {}
-            Err(error) => {
-                tracing::warn!(%error, "failed to compact the store; retrying at the next interval")
-            }
+    }
+}
+
+async fn step(cache: &WatchCache, feed: &Arc<Feed>, compactor: &mut store::Compactor) {
+    if let Ok(size) = feed.store.size_bytes().await {
+        feed.size.store(size, Ordering::Relaxed);
+    }
+    match compactor.step(&*feed.store).await {
+        Ok(Some(revision)) => cache.compacted(feed, revision),
+        Ok(None) => {}
+        Err(error) => {
+            tracing::warn!(%error, "failed to compact the store; retrying at the next interval")
         }
     }
 }

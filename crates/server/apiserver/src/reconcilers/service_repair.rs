@@ -182,7 +182,7 @@ fn has(repair: &Repair, place: &ServiceName, address: IpAddr) -> bool {
 
 /// Waits until the caches contain all earlier writes, because the object to be judged may be new.
 async fn up_to_date(repair: &Repair) -> Result<(), Error> {
-    repair.cache.consistent().await.map(drop).map_err(|source| Error::Transport {
+    repair.cache.consistent(&[GroupResource::SERVICES, kind_of_addresses()]).await.map_err(|source| Error::Transport {
         operation: "reading",
         target: "the store's revision".to_owned(),
         source: Box::new(source),
@@ -291,8 +291,8 @@ async fn ports_once(repair: &Repair, left_over: &mut BTreeMap<u16, u8>) -> Resul
     let stores = &repair.pool.ports;
     loop {
         let stored = stores.stored().await?;
-        repair.cache.consistent().await?;
-        let services = repair.objects.list(&GroupResource::new("", "services"), "");
+        repair.cache.consistent(&[GroupResource::SERVICES]).await?;
+        let services = repair.objects.list(&GroupResource::SERVICES, "");
         let used: BTreeSet<u16> = services.iter().flat_map(|service| ports(service)).collect();
         let (map, seen) = repaired(stored.as_ref(), stores.range, &used, left_over);
         let unchanged = stored.as_ref().is_some_and(|stored| stored.map == map);

@@ -65,16 +65,23 @@ const HOOKS: [(&str, Option<Step>); 31] = [
 pub(super) struct Check {
     pub(super) name: Arc<str>,
     pub(super) passed: bool,
+    /// The check with which this one is excluded.
+    pub(super) group: Option<&'static str>,
 }
 
 /// Evaluates the checks of one of the [`PAGES`].
 pub(super) fn of(page: &str, state: &State, readiness: &Readiness) -> Vec<Check> {
-    let check = |name: &str, passed| Check { name: name.into(), passed };
-    let is_following = state.cache.is_following();
+    let check = |name: &str, passed| Check { name: name.into(), passed, group: None };
+    let is_following = state.cache.main().is_following();
     let mut checks = vec![check("ping", true), check("log", true), check("etcd", is_following)];
+    // As upstream: the stores of single resources have checks of their own, which are excluded with `etcd`.
+    checks.extend(state.cache.feeds().iter().skip(1).enumerate().map(|(index, feed)| Check {
+        group: Some("etcd"),
+        ..check(&format!("etcd-override-{index}"), feed.is_following())
+    }));
     // Tasks that should run in this process but do not, each as a failing check with the task's name.
     let missing = state.cache.tasks.missing();
-    checks.extend(missing.into_iter().map(|task| Check { name: task.name, passed: false }));
+    checks.extend(missing.into_iter().map(|task| check(&task.name, false)));
     if page == "readyz" {
         checks.push(check("informer-sync", is_following));
     }

@@ -163,7 +163,11 @@ fn health(
     let excluded: Vec<&str> = query.all("exclude").collect();
     let mut text = String::new();
     let mut passed = true;
-    for Check { name, passed: ok } in checks {
+    for Check { name, passed: ok, group } in checks {
+        if let Some(group) = group.filter(|group| excluded.contains(group)) {
+            let _ = writeln!(text, "[+]{name} excluded with {group}: ok");
+            continue;
+        }
         if excluded.contains(&&**name) {
             let _ = writeln!(text, "[+]{name} excluded: ok");
             continue;

@@ -351,8 +351,10 @@ impl ServerMetrics {
             // A kind that was deleted and created again starts at zero.
             received.inc_by(cache.received.load(Ordering::Relaxed).saturating_sub(received.get()));
         }
-        let bytes = state.cache.size.load(Ordering::Relaxed);
-        self.stored_bytes.with_label_values(&["etcd-0"]).set(bytes as f64);
+        for (index, feed) in state.cache.feeds().iter().enumerate() {
+            let bytes = feed.size.load(Ordering::Relaxed);
+            self.stored_bytes.with_label_values(&[&format!("etcd-{index}")]).set(bytes as f64);
+        }
         for level in self.gate.levels() {
             let of = |all: &GaugeVec, value: f64| all.with_label_values(&[&level.name]).set(value);
             of(&self.nominal_seats, f64::from(level.nominal));

@@ -28,6 +28,9 @@ use crate::registry::{Definition, builtin::builtin, storage_form};
 mod beta;
 pub(crate) mod encrypted;
 pub(crate) mod encryption_metrics;
+mod stores;
+
+pub use self::stores::{StoreOverride, Stores};
 
 /// A store with values in upstream's format, presented as one with values in this server's format.
 pub struct UpstreamForm {
@@ -79,6 +82,11 @@ impl UpstreamForm {
         let stored = builtin().into_iter().filter(|d| d.is_stored());
         let definitions = stored.map(|d| (d.prefix.clone(), d)).collect();
         Self { inner, form: Arc::new(Form { definitions, custom: RwLock::default() }) }
+    }
+
+    /// Wraps another store of the same API server. Both know the kinds of definitions in either of them.
+    pub fn beside(&self, inner: Arc<dyn Store>) -> Self {
+        Self { inner, form: self.form.clone() }
     }
 }
 

@@ -1,26 +1,28 @@
-//! Feeds the caches from the store: one watch in revision order for all resources.
+//! Feeds the caches from the stores: one watch of each store, in revision order for all of its resources.
 
 use std::{
     collections::BTreeMap,
     ops::Bound,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::Arc,
     time::Duration,
 };
 
+use api_meta::GroupResource;
 use parking_lot::RwLock;
 use serde_json::Value;
-use store::{Change, KeyRange, Outcome, Revision, Store, WatchMessage, Write};
+use store::{Change, KeyRange, Revision, Store, WatchMessage};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
     cache::Cache,
     event::{Event, EventKind},
+    feed::{Command, Feed},
     kinds::{Kinds, Resource},
 };
-use crate::registry::{Definition, storage_form};
+use crate::{
+    registry::{Definition, storage_form},
+    storage::{StoreOverride, Stores},
+};
 
 const ROOT: &str = "/registry/";
 
@@ -29,9 +31,6 @@ const ROOT: &str = "/registry/";
 fn watched() -> KeyRange {
     KeyRange { start: ROOT.to_owned(), end: format!("{}\0", store::COMPACTION_KEY) }
 }
-
-/// The time that a read waits for the caches to reach the store's revision.
-const CATCH_UP: Duration = Duration::from_secs(3);
 
 /// The interval of new attempts to decrypt objects.
 const UNREADABLE: Duration = Duration::from_secs(2);
@@ -55,7 +54,7 @@ pub(crate) async fn retry_unreadable(cache: Arc<WatchCache>) {
         for resource in kinds.all.values() {
             let key = resource.cache.as_ref().and_then(|cache| cache.unreadable());
             let Some(key) = key else { continue };
-            let Ok((Some(kv), _)) = cache.store.get(&key).await else { continue };
+            let Ok((Some(kv), _)) = resource.feed.store.get(&key).await else { continue };
             if store::why_unreadable(&kv.value).is_none() {
                 cache.add(resource.definition.clone()).await;
             }
@@ -74,24 +73,13 @@ pub(crate) struct ObservedChange<'a> {
     pub(crate) object: Option<&'a Value>,
 }
 
-/// The caches of all resources. One watch of the store feeds them.
+/// The caches of all resources. One watch of each store feeds them.
 pub(crate) struct WatchCache {
-    pub(crate) store: Arc<dyn Store>,
+    /// The stores with the state of their watches, the main one first.
+    feeds: Vec<Arc<Feed>>,
     /// The tasks that outlive the request that spawned them.
     pub(crate) tasks: rt::Tasks,
     kinds: RwLock<Arc<Kinds>>,
-    applied: rt::Level<Revision>,
-    commands: mpsc::Sender<Command>,
-    /// The size of the store in bytes, as of the last query.
-    pub(crate) size: AtomicU64,
-    following: AtomicBool,
-    /// The newest revision that this server has written.
-    written: AtomicU64,
-}
-
-enum Command {
-    Add(Arc<Definition>, oneshot::Sender<()>),
-    Remove { group: Arc<str>, plural: Arc<str>, done: oneshot::Sender<()> },
 }
 
 /// The error of loading the caches.
@@ -102,36 +90,64 @@ pub enum WatchCacheError {
 }
 
 impl WatchCache {
-    /// Loads all caches and starts to follow the store.
+    /// Loads all caches and starts to follow the stores.
     pub(crate) async fn start(
-        store: Arc<dyn Store>,
-        definitions: Vec<Arc<Definition>>,
+        stores: impl Into<Stores>,
+        mut definitions: Vec<Arc<Definition>>,
         observers: Vec<Observer>,
         tasks: &rt::Tasks,
     ) -> Result<Arc<Self>, WatchCacheError> {
-        let (commands, inbox) = mpsc::channel(64);
-        let cache = Arc::new(Self {
-            store,
-            tasks: tasks.clone(),
-            kinds: RwLock::default(),
-            applied: rt::Level::default(),
-            commands,
-            size: AtomicU64::new(0),
-            following: AtomicBool::new(false),
-            written: AtomicU64::new(0),
-        });
-        let mut follower =
-            Follower { shared: cache.clone(), caches: BTreeMap::new(), observers, inbox };
-        follower.load(definitions).await?;
-        let (shutdown, ended) = (tasks.shutdown().clone(), cache.clone());
-        // If a cache or an observer missed a change because of a panic, requests would be authorized by outdated state.
-        // The process is restarted instead.
-        tasks.essential("watch cache", async move {
-            shutdown.unless_stopping(follower.follow()).await;
-            // A connection with an open watch would last until the shutdown's grace period is over.
-            ended.end_watches();
-        });
+        let Stores { main, overrides } = stores.into();
+        let (feed, inbox) = feed(main, None);
+        let (mut feeds, mut loads) = (vec![feed], Vec::new());
+        for StoreOverride { resources, store } in overrides {
+            let is_own = |d: &mut Arc<Definition>| resources.contains(&d.group_resource());
+            let own = definitions.extract_if(.., is_own).collect();
+            let names: Vec<_> = resources.iter().map(GroupResource::to_string).collect();
+            let (feed, inbox) = self::feed(store, Some(names.join(", ")));
+            feeds.push(feed);
+            loads.push((inbox, own));
+        }
+        loads.insert(0, (inbox, definitions));
+        let cache = Arc::new(Self { feeds, tasks: tasks.clone(), kinds: RwLock::default() });
+        let observers: Arc<[Observer]> = observers.into();
+        let mut followers = Vec::new();
+        for (feed, (inbox, definitions)) in cache.feeds.iter().zip(loads) {
+            let (shared, feed, observers) = (cache.clone(), feed.clone(), observers.clone());
+            let mut follower =
+                Follower { shared, feed, caches: BTreeMap::new(), observers, inbox };
+            follower.load(definitions).await?;
+            followers.push(follower);
+        }
+        for follower in followers {
+            let (shutdown, ended) = (tasks.shutdown().clone(), cache.clone());
+            // If a cache or an observer missed a change because of a panic, requests would be authorized by outdated
+            // state. The process is restarted instead.
+            tasks.essential("watch cache", async move {
+                shutdown.unless_stopping(follower.follow()).await;
+                // A connection with an open watch would last until the shutdown's grace period is over.
+                ended.end_watches();
+            });
+        }
         Ok(cache)
+    }
+
+    /// Returns all stores, the main one first.
+    pub(crate) fn feeds(&self) -> &[Arc<Feed>] {
+        &self.feeds
+    }
+
+    /// Returns the store of all resources that have none of their own, of custom kinds and of keys that are not
+    /// objects.
+    pub(crate) fn main(&self) -> &Arc<Feed> {
+        &self.feeds[0]
+    }
+
+    /// Returns the store of a resource.
+    fn feed(&self, resource: &GroupResource) -> Arc<Feed> {
+        let kinds = self.kinds();
+        let found = kinds.get(&resource.group, &resource.resource);
+        found.map_or_else(|| self.main().clone(), |resource| resource.feed.clone())
     }
 
     /// Ends every watch of every kind.
@@ -152,56 +168,47 @@ impl WatchCache {
         change(Arc::make_mut(&mut kinds));
     }
 
-    /// Returns `true` while the caches follow the store.
-    pub(crate) fn is_following(&self) -> bool {
-        self.following.load(Ordering::Relaxed)
-    }
-
-    /// Returns the revision up to which the caches are complete.
-    pub(crate) fn applied(&self) -> Revision {
-        self.applied.get()
-    }
-
-    /// Waits until the caches contain everything that was committed before the call.
-    pub(crate) async fn consistent(&self) -> Result<Revision, store::Error> {
-        let revision = self.store.revision().await?;
-        self.wait_for_revision(revision).await?;
-        Ok(revision)
-    }
-
-    /// Writes to the store, and records the revision for [`Self::wait_for_own_writes`].
-    pub(crate) async fn write(&self, write: Write) -> Result<Outcome, store::Error> {
-        let outcome = self.store.write(write).await?;
-        if let Outcome::Done { revision, .. } = &outcome {
-            self.written.fetch_max(*revision, Ordering::Relaxed);
+    /// Waits until the caches of these resources contain everything that was committed before the call.
+    pub(crate) async fn consistent(&self, resources: &[GroupResource]) -> Result<(), store::Error> {
+        if let [only] = &*self.feeds {
+            return only.consistent().await.map(drop);
         }
-        Ok(outcome)
-    }
-
-    /// Waits until the caches contain all acknowledged writes of this server.
-    pub(crate) async fn wait_for_own_writes(&self) -> Result<(), store::Error> {
-        self.wait_for_revision(self.written.load(Ordering::Relaxed)).await
-    }
-
-    /// Waits until the caches have reached a revision.
-    pub(crate) async fn wait_for_revision(&self, revision: Revision) -> Result<(), store::Error> {
-        if self.applied() >= revision {
-            return Ok(());
-        }
-        // Revisions of keys without a cache only arrive as progress notifications.
-        self.store.request_progress().await?;
-        match tokio::time::timeout(CATCH_UP, self.applied.reached(revision)).await {
-            Ok(()) => Ok(()),
-            Err(_) => {
-                Err(store::Error::FutureRevision { requested: revision, current: self.applied() })
+        let mut waited: Vec<Arc<Feed>> = Vec::new();
+        for feed in resources.iter().map(|resource| self.feed(resource)) {
+            if !waited.iter().any(|known| Arc::ptr_eq(known, &feed)) {
+                feed.consistent().await?;
+                waited.push(feed);
             }
         }
+        Ok(())
     }
 
-    /// Serves a custom kind. Returns after its cache is loaded.
+    /// Like [`Self::consistent`], for the resources of a store and those of the main one, which decide about requests
+    /// for all resources.
+    pub(crate) async fn consistent_with(&self, feed: &Arc<Feed>) -> Result<(), store::Error> {
+        feed.consistent().await?;
+        if !Arc::ptr_eq(feed, self.main()) {
+            self.main().consistent().await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the caches contain all acknowledged writes of this server. The caches of a store of single resources
+    /// that is down stay as they are.
+    pub(crate) async fn wait_for_own_writes(&self) -> Result<(), store::Error> {
+        for feed in self.feeds.iter().skip(1).filter(|feed| feed.is_following()) {
+            if let Err(error) = feed.wait_for_own_writes().await {
+                tracing::warn!(%error, "the watch cache is behind a store of single resources");
+            }
+        }
+        self.main().wait_for_own_writes().await
+    }
+
+    /// Serves a custom kind, or loads the objects of a built-in kind again. Returns after its cache is loaded.
     pub(crate) async fn add(&self, definition: Arc<Definition>) {
         let (done, loaded) = oneshot::channel();
-        if self.commands.send(Command::Add(definition, done)).await.is_ok() {
+        let feed = self.feed(&definition.group_resource());
+        if feed.commands.send(Command::Add(definition, done)).await.is_ok() {
             let _ = loaded.await;
         }
     }
@@ -210,14 +217,15 @@ impl WatchCache {
     pub(crate) async fn remove(&self, group: &str, plural: &str) {
         let (done, removed) = oneshot::channel();
         let command = Command::Remove { group: group.into(), plural: plural.into(), done };
-        if self.commands.send(command).await.is_ok() {
+        if self.main().commands.send(command).await.is_ok() {
             let _ = removed.await;
         }
     }
 
-    /// Drops the history that the store has compacted.
-    pub(crate) fn compacted(&self, revision: Revision) {
-        for resource in self.kinds().all.values() {
+    /// Drops the history that a store has compacted.
+    pub(crate) fn compacted(&self, feed: &Arc<Feed>, revision: Revision) {
+        let kinds = self.kinds();
+        for resource in kinds.all.values().filter(|resource| Arc::ptr_eq(&resource.feed, feed)) {
             if let Some(cache) = &resource.cache {
                 cache.compact(revision);
             }
@@ -225,17 +233,25 @@ impl WatchCache {
     }
 }
 
-/// The task that applies changes. It is the only writer of the caches.
+/// Returns a feed and the inbox of its follower.
+fn feed(store: Arc<dyn Store>, resources: Option<String>) -> (Arc<Feed>, mpsc::Receiver<Command>) {
+    let (commands, inbox) = mpsc::channel(64);
+    (Feed::new(store, resources, commands), inbox)
+}
+
+/// The task that applies the changes of one store. It is the only writer of the caches of the store's resources. Keys of
+/// other resources, which the store may hold from before it was a store of single resources, have no cache here.
 struct Follower {
     shared: Arc<WatchCache>,
+    feed: Arc<Feed>,
     caches: BTreeMap<Arc<str>, Arc<Cache>>,
-    observers: Vec<Observer>,
+    observers: Arc<[Observer]>,
     inbox: mpsc::Receiver<Command>,
 }
 
 impl Follower {
     async fn load(&mut self, definitions: Vec<Arc<Definition>>) -> Result<(), WatchCacheError> {
-        let revision = self.shared.store.revision().await?;
+        let revision = self.feed.store.revision().await?;
         for definition in definitions {
             self.add(definition.clone(), revision).await?;
             // Without the objects that decide about authorization and admission no request may be answered, so wait: a
@@ -249,7 +265,7 @@ impl Follower {
                 self.add(definition.clone(), revision).await?;
             }
         }
-        self.shared.applied.raise(revision);
+        self.feed.advance(revision);
         Ok(())
     }
 
@@ -259,11 +275,11 @@ impl Follower {
         revision: Revision,
     ) -> Result<(), store::Error> {
         if !definition.is_stored() {
-            self.shared.change_kinds(|kinds| kinds.insert(Resource { definition, cache: None }));
+            self.insert(definition, None);
             return Ok(());
         }
         let range =
-            self.shared.store.range(KeyRange::prefix(&definition.prefix), 0, revision).await?;
+            self.feed.store.range(KeyRange::prefix(&definition.prefix), 0, revision).await?;
         let mut objects = Vec::with_capacity(range.items.len());
         // Load in parts, because the projections of all objects together would need several times the memory of the
         // cache.
@@ -279,8 +295,13 @@ impl Follower {
         if let Some(old) = self.caches.insert(definition.prefix.clone(), cache.clone()) {
             old.end_watches();
         }
-        self.shared.change_kinds(|kinds| kinds.insert(Resource { definition, cache: Some(cache) }));
+        self.insert(definition, Some(cache));
         Ok(())
+    }
+
+    fn insert(&self, definition: Arc<Definition>, cache: Option<Arc<Cache>>) {
+        let feed = self.feed.clone();
+        self.shared.change_kinds(|kinds| kinds.insert(Resource { definition, cache, feed }));
     }
 
     fn notify_observers(&self, definition: &Definition, event: &Event, object: Option<&Value>) {
@@ -306,20 +327,25 @@ impl Follower {
     async fn follow(mut self) {
         let mut backoff = rt::Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
         loop {
-            let after = self.shared.applied();
-            let mut stream = match self.shared.store.watch(watched(), after).await {
+            let after = self.feed.applied();
+            let mut stream = match self.feed.store.watch(watched(), after).await {
                 Ok(stream) => stream,
                 Err(error @ store::Error::Compacted { .. }) => {
                     tracing::error!(%error, "the watch cache fell behind the store's history; restarting");
                     return;
                 }
+                Err(error @ store::Error::FutureRevision { .. }) => {
+                    tracing::error!(%error, "the store was replaced by an older one; restarting");
+                    return;
+                }
                 Err(error) => {
                     tracing::warn!(%error, "failed to watch the store; retrying");
+                    self.feed.lost(&error);
                     tokio::time::sleep(backoff.next(0.5)).await;
                     continue;
                 }
             };
-            self.shared.following.store(true, Ordering::Relaxed);
+            self.feed.found();
             loop {
                 // Commands are rare, so preferring them delays no changes.
                 tokio::select! {
@@ -332,12 +358,12 @@ impl Follower {
                                 return;
                             }
                         }
-                        Some(WatchMessage::Progress(revision)) => self.advance(revision),
+                        Some(WatchMessage::Progress(revision)) => self.feed.advance(revision),
                         None => break,
                     },
                 }
             }
-            self.shared.following.store(false, Ordering::Relaxed);
+            self.feed.ended();
         }
     }
 
@@ -365,19 +391,15 @@ impl Follower {
             }
         }
         if let Some(last) = changes.last() {
-            self.advance(last.kv.mod_revision);
+            self.feed.advance(last.kv.mod_revision);
         }
         true
-    }
-
-    fn advance(&self, revision: Revision) {
-        self.shared.applied.raise(revision);
     }
 
     async fn command(&mut self, command: Command) {
         match command {
             Command::Add(definition, done) => {
-                let revision = self.shared.applied();
+                let revision = self.feed.applied();
                 if let Err(error) = self.add(definition.clone(), revision).await {
                     tracing::error!(plural = %definition.plural, %error, "failed to load the objects of a custom kind");
                 }

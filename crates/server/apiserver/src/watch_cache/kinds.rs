@@ -5,14 +5,15 @@ use std::{
     sync::Arc,
 };
 
-use super::cache::Cache;
+use super::{cache::Cache, feed::Feed};
 use crate::registry::Definition;
 
-/// A definition with its cache. Reviews and bindings, which are not stored, have none.
+/// A definition with its cache and its store. Reviews and bindings, which are not stored, have no cache.
 #[derive(Clone)]
 pub(crate) struct Resource {
     pub(crate) definition: Arc<Definition>,
     pub(crate) cache: Option<Arc<Cache>>,
+    pub(crate) feed: Arc<Feed>,
 }
 
 /// All resources that are served. Replaced as a whole when custom kinds change.

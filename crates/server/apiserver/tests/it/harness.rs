@@ -13,7 +13,7 @@ use std::{
 
 use admission::Chain;
 use api_meta::UserInfo;
-use apiserver::{ApiServer, Config, StartError};
+use apiserver::{ApiServer, Config, StartError, Stores};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use client::{Client, HttpTransport, TlsMaterial};
@@ -148,11 +148,21 @@ impl TestServer {
         store: Arc<dyn Store>,
         change: impl FnOnce(&mut Config),
     ) -> Self {
+        self.beside_on_stores(store.into(), change).await
+    }
+
+    /// Like [`Self::beside_on`], with stores of single resources.
+    pub(crate) async fn beside_on_stores(
+        &self,
+        stores: Stores,
+        change: impl FnOnce(&mut Config),
+    ) -> Self {
         let (authority, directory) = (self.authority.clone(), self.directory.clone());
         let tasks = rt::Tasks::new(rt::Shutdown::new());
         let mut config = config(directory.path());
         change(&mut config);
-        let api = apiserver::start(config, store.clone(), &tasks).await.unwrap();
+        let store = stores.main.clone();
+        let api = apiserver::start(config, stores, &tasks).await.unwrap();
         Self { api, store, authority, tasks, directory }
     }
 

@@ -46,6 +46,7 @@ mod security;
 mod services;
 mod slow;
 mod sockets;
+mod stores;
 mod subresources;
 mod token_signer;
 mod traces;

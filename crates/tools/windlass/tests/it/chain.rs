@@ -5,12 +5,12 @@ use std::{cell::RefCell, time::Duration};
 use client::{Client, Resource};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
-use store::{KeyRange, KeyValue, Store as _};
+use store::KeyValue;
 
 use crate::processes::{ControlPlane, is_etcd_there};
 
 /// Retries until `ask` returns a value.
-async fn until<T>(plane: &ControlPlane, what: &str, ask: impl AsyncFn() -> Option<T>) -> T {
+pub(crate) async fn until<T>(plane: &ControlPlane, what: &str, ask: impl AsyncFn() -> Option<T>) -> T {
     let asking = async {
         loop {
             if let Some(answer) = ask().await {
@@ -36,21 +36,6 @@ async fn get_path(client: &Client, path: &str) -> Option<(u16, String)> {
     let status = response.status().as_u16();
     let body = response.into_body().collect().await.ok()?.to_bytes();
     Some((status, String::from_utf8_lossy(&body).into_owned()))
-}
-
-/// Reads everything under the prefix directly from etcd.
-async fn stored(plane: &ControlPlane, prefix: &str) -> Vec<KeyValue> {
-    let pki = plane.kubernetes().join("pki");
-    let tls = store_etcd::TlsFiles {
-        ca: pki.join("etcd/ca.crt"),
-        identity: Some((
-            pki.join("apiserver-etcd-client.crt"),
-            pki.join("apiserver-etcd-client.key"),
-        )),
-    };
-    let options = store_etcd::Options::new(vec![plane.etcd_url.clone()], Some(tls));
-    let etcd = store_etcd::Etcd::connect(options).await.unwrap();
-    etcd.range(KeyRange::prefix(prefix), 0, 0).await.unwrap().items
 }
 
 /// Reports whether `admin` has the rules of `edit`, and `edit` those of `view`.
@@ -136,7 +121,7 @@ async fn runs_deployment_across_restart_of_api_server() {
     }
 
     until(&plane, "all rules of the aggregated roles", async || are_aggregated(&admin).await).await;
-    let objects = stored(&plane, "/registry/").await;
+    let objects = plane.stored(&plane.etcd_url, "/registry/").await;
     assert!(objects.iter().any(|kv| kv.key.starts_with("/registry/deployments/default/web")));
     for kv in &objects {
         let is_json = ["apiextensions.k8s.io", "apiregistration.k8s.io"]
@@ -155,7 +140,7 @@ async fn runs_deployment_across_restart_of_api_server() {
         let roles = all.iter().filter(|kv| kv.key.starts_with("/registry/clusterroles/"));
         roles.map(|kv| (kv.key.to_string(), kv.mod_revision)).collect()
     };
-    let again = stored(&plane, "/registry/").await;
+    let again = plane.stored(&plane.etcd_url, "/registry/").await;
     assert_eq!(roles(&again), roles(&objects), "unchanged roles are not written again");
     // Reads kept up with every write, also with writes of keys that are not objects.
     assert!(!plane.logs().contains("Too large resource version"), "{}", plane.logs());

@@ -5,6 +5,7 @@
 mod chain;
 mod differential;
 mod ignition;
+mod overrides;
 mod printing;
 mod processes;
 mod published;

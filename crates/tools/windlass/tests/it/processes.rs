@@ -9,6 +9,7 @@ use std::{
 
 use api_config::Kubeconfig;
 use client::Client;
+use store::{KeyRange, KeyValue, Store as _};
 use tempfile::TempDir;
 use testkit::free_port;
 
@@ -75,7 +76,7 @@ impl ControlPlane {
                 .unwrap();
             assert!(done.success(), "{phase}");
         }
-        let etcd = start_etcd(etcd, directory.path(), &etcd_url);
+        let etcd = start_etcd(etcd, directory.path(), "etcd-data", &etcd_url);
         let (manager_port, scheduler_port) = (free_port(), free_port());
         Self { etcd_url, api_port, manager_port, scheduler_port, _etcd: etcd, directory }
     }
@@ -85,7 +86,32 @@ impl ControlPlane {
     }
 
     pub(crate) fn start_apiserver(&self) -> Process {
-        self.start("kube-apiserver", &self.server_flags())
+        self.start_apiserver_with(&[])
+    }
+
+    /// Starts the API server with additional flags.
+    pub(crate) fn start_apiserver_with(&self, more: &[String]) -> Process {
+        self.start("kube-apiserver", &[&self.server_flags(), more].concat())
+    }
+
+    /// Starts an etcd besides the first one, with the same certificates and its own data.
+    pub(crate) fn start_second_etcd(&self, url: &str) -> Process {
+        start_etcd(Path::new("etcd"), self.directory.path(), "second-etcd-data", url)
+    }
+
+    /// Reads everything under the prefix directly from an etcd.
+    pub(crate) async fn stored(&self, url: &str, prefix: &str) -> Vec<KeyValue> {
+        let pki = self.kubernetes().join("pki");
+        let tls = store_etcd::TlsFiles {
+            ca: pki.join("etcd/ca.crt"),
+            identity: Some((
+                pki.join("apiserver-etcd-client.crt"),
+                pki.join("apiserver-etcd-client.key"),
+            )),
+        };
+        let options = store_etcd::Options::new(vec![url.to_owned()], Some(tls));
+        let etcd = store_etcd::Etcd::connect(options).await.unwrap();
+        etcd.range(KeyRange::prefix(prefix), 0, 0).await.unwrap().items
     }
 
     /// Starts another API server with the same flags.
@@ -168,9 +194,9 @@ impl ControlPlane {
     }
 }
 
-fn start_etcd(program: &Path, root: &Path, url: &str) -> Process {
+fn start_etcd(program: &Path, root: &Path, data: &str, url: &str) -> Process {
     let pki = root.join("etc/kubernetes/pki/etcd");
-    let data = root.join("etcd-data");
+    let data = root.join(data);
     let peer = format!("http://127.0.0.1:{}", free_port());
     let child = Command::new(program)
         .arg("--data-dir")

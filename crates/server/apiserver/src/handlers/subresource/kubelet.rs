@@ -30,7 +30,7 @@ use crate::{
 pub(super) async fn proxy(state: &State, call: &Call) -> Answer {
     let mut parts = call.take_parts();
     check_further_permissions(&state.security, call, Moment::Connect, &Value::Null, None)?;
-    let fresh = state.cache.consistent().await;
+    let fresh = state.cache.consistent_with(&call.resource.feed).await;
     fresh.map_err(store_status)?;
     let (target, mut path) = target(state, call).await?;
     let (prefix, inner) = inner_path(call, parts.uri.path());

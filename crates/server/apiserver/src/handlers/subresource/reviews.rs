@@ -1,6 +1,8 @@
 //! Reviews: requests that are answered but not stored.
 
-use api_meta::{Status, Tree as _};
+use std::sync::Arc;
+
+use api_meta::{GroupResource, Status, Tree as _};
 use auth::{
     authn::review,
     authz::review::{Question, Subject, rules_review},
@@ -19,8 +21,16 @@ use crate::{
     },
     request::ResponseFormat,
     response,
-    watch_cache::store_status,
+    watch_cache::{Feed, store_status},
 };
+
+/// The kinds of objects that decide whether a service account token is valid.
+const TOKEN_OBJECTS: [GroupResource; 4] = [
+    GroupResource::SERVICE_ACCOUNTS,
+    GroupResource::SECRETS,
+    GroupResource::PODS,
+    GroupResource::NODES,
+];
 
 pub(super) async fn create(state: &State, call: &Call) -> Answer {
     let (headers, query) = (&call.headers, &call.info.query);
@@ -43,8 +53,9 @@ pub(super) async fn create(state: &State, call: &Call) -> Answer {
                     "token is required for TokenReview in authentication",
                 )));
             }
-            // The service account of a token that was just issued must be in the cache.
-            let fresh = state.cache.consistent().await;
+            // The service account of a token that was just issued must be in the cache, and the object that the token
+            // is bound to.
+            let fresh = state.cache.consistent(&TOKEN_OBJECTS).await;
             fresh.map_err(store_status)?;
             let token_request = review::TokenReviewRequest::of(&review, &security.authentication);
             let authenticated =
@@ -66,11 +77,10 @@ pub(super) async fn create(state: &State, call: &Call) -> Answer {
     Ok(response::value(accepted, StatusCode::CREATED, &review))
 }
 
-/// Answers the deprecated ComponentStatus from the state of this process and its store.
+/// Answers the deprecated ComponentStatus from the state of this process and its stores.
 pub(super) fn component_statuses(state: &State, call: &Call) -> Answer {
-    let healthy = state.cache.is_following();
-    let one = |name: &str| {
-        let (status, message) = if healthy {
+    let one = |(index, feed): (usize, &Arc<Feed>)| {
+        let (status, message) = if feed.is_following() {
             ("True", "ok")
         } else {
             ("False", "the watch cache does not follow the store")
@@ -78,18 +88,16 @@ pub(super) fn component_statuses(state: &State, call: &Call) -> Answer {
         json!({
             "kind": "ComponentStatus",
             "apiVersion": "v1",
-            "metadata": {"name": name},
+            "metadata": {"name": format!("etcd-{index}")},
             "conditions": [{"type": "Healthy", "status": status, "message": message}],
         })
     };
-    let (trees, list) = match call.path.name.as_str() {
-        "" => (vec![one("etcd-0")], true),
-        "etcd-0" => (vec![one("etcd-0")], false),
-        name => {
-            let resource = call.resource.definition.group_resource();
-            return Err(Box::new(Status::not_found(&resource, name)));
-        }
-    };
+    let name = call.path.name.as_str();
+    let mut trees: Vec<Value> = state.cache.feeds().iter().enumerate().map(one).collect();
+    trees.retain(|tree| name.is_empty() || tree.name() == name);
+    if trees.is_empty() {
+        return Err(call.not_found());
+    }
     let (definition, served) = (&call.resource.definition, call.served());
-    Ok(response::computed(definition, served, call.accepted, trees, list))
+    Ok(response::computed(definition, served, call.accepted, trees, name.is_empty()))
 }

@@ -1,0 +1,142 @@
+//! One store, and the state of the watch that feeds the caches of its resources. Requests wait here for the caches to
+//! reach a revision. Each feed has revisions of its own.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use parking_lot::RwLock;
+use store::{Outcome, Revision, Store, Write};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::registry::Definition;
+
+/// The time that a read waits for the caches to reach the store's revision.
+const CATCH_UP: Duration = Duration::from_secs(3);
+
+/// A command to the follower of a feed.
+pub(super) enum Command {
+    Add(Arc<Definition>, oneshot::Sender<()>),
+    Remove { group: Arc<str>, plural: Arc<str>, done: oneshot::Sender<()> },
+}
+
+/// A store and the state of its watch.
+pub(crate) struct Feed {
+    pub(crate) store: Arc<dyn Store>,
+    /// The resources of the store, for error messages; `None` for the main store.
+    resources: Option<String>,
+    applied: rt::Level<Revision>,
+    pub(super) commands: mpsc::Sender<Command>,
+    /// The size of the store in bytes, as of the last query.
+    pub(crate) size: AtomicU64,
+    following: AtomicBool,
+    /// The newest revision that this server has written.
+    written: AtomicU64,
+    /// The cause, while the store cannot be watched.
+    lost: RwLock<Option<String>>,
+}
+
+impl Feed {
+    pub(super) fn new(
+        store: Arc<dyn Store>,
+        resources: Option<String>,
+        commands: mpsc::Sender<Command>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            store,
+            resources,
+            applied: rt::Level::default(),
+            commands,
+            size: AtomicU64::new(0),
+            following: AtomicBool::new(false),
+            written: AtomicU64::new(0),
+            lost: RwLock::default(),
+        })
+    }
+
+    /// Returns `true` while the caches follow the store.
+    pub(crate) fn is_following(&self) -> bool {
+        self.following.load(Ordering::Relaxed)
+    }
+
+    /// Records that the watch has begun.
+    pub(super) fn found(&self) {
+        *self.lost.write() = None;
+        self.following.store(true, Ordering::Relaxed);
+    }
+
+    /// Records that the watch has ended.
+    pub(super) fn ended(&self) {
+        self.following.store(false, Ordering::Relaxed);
+    }
+
+    /// Records that the watch cannot begin.
+    pub(super) fn lost(&self, error: &store::Error) {
+        *self.lost.write() = Some(error.to_string());
+    }
+
+    /// Fails at once while the store of single resources is down: requests that wait for it would hold seats that
+    /// requests for other resources need. Requests wait for the main store, because nothing works without it.
+    fn check(&self, operation: &'static str) -> Result<(), store::Error> {
+        let Some(resources) = &self.resources else { return Ok(()) };
+        match &*self.lost.read() {
+            None => Ok(()),
+            Some(cause) => {
+                let detail = format!("the etcd of {resources} does not answer: {cause}");
+                Err(store::Error::Unavailable { operation, detail })
+            }
+        }
+    }
+
+    /// Returns the revision up to which the caches are complete.
+    pub(crate) fn applied(&self) -> Revision {
+        self.applied.get()
+    }
+
+    /// Records that the caches are complete up to a revision.
+    pub(super) fn advance(&self, revision: Revision) {
+        self.applied.raise(revision);
+    }
+
+    /// Waits until the caches contain everything that was committed before the call.
+    pub(crate) async fn consistent(&self) -> Result<Revision, store::Error> {
+        self.check("read")?;
+        let revision = self.store.revision().await?;
+        self.wait_for_revision(revision).await?;
+        Ok(revision)
+    }
+
+    /// Writes to the store, and records the revision for [`Self::wait_for_own_writes`].
+    pub(crate) async fn write(&self, write: Write) -> Result<Outcome, store::Error> {
+        self.check("write")?;
+        let outcome = self.store.write(write).await?;
+        if let Outcome::Done { revision, .. } = &outcome {
+            self.written.fetch_max(*revision, Ordering::Relaxed);
+        }
+        Ok(outcome)
+    }
+
+    /// Waits until the caches contain all acknowledged writes of this server.
+    pub(super) async fn wait_for_own_writes(&self) -> Result<(), store::Error> {
+        self.wait_for_revision(self.written.load(Ordering::Relaxed)).await
+    }
+
+    /// Waits until the caches have reached a revision.
+    pub(crate) async fn wait_for_revision(&self, revision: Revision) -> Result<(), store::Error> {
+        if self.applied() >= revision {
+            return Ok(());
+        }
+        // Revisions of keys without a cache only arrive as progress notifications.
+        self.store.request_progress().await?;
+        match tokio::time::timeout(CATCH_UP, self.applied.reached(revision)).await {
+            Ok(()) => Ok(()),
+            Err(_) => {
+                Err(store::Error::FutureRevision { requested: revision, current: self.applied() })
+            }
+        }
+    }
+}
