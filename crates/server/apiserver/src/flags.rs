@@ -488,7 +488,6 @@ const IGNORED: &[Flag] = &[
     ("kubelet-read-only-port", true, "kubelets have no port without authentication"),
     ("kubelet-timeout", true, TUNING),
     ("lease-reuse-duration-seconds", true, TUNING),
-    ("livez-grace-period", true, "/livez fails only while the initial objects are written"),
     ("max-connection-bytes-per-sec", true, TUNING),
     ("peer-advertise-ip", true, NO_PEERS),
     ("peer-advertise-port", true, NO_PEERS),

@@ -109,8 +109,7 @@ fn proxy(network: &str, connection: &Connection) -> Result<Option<Proxy>, Egress
             let tls = tcp.tls_config.as_ref().map(tls).transpose();
             let tls =
                 tls.map_err(|source| EgressError::Tls { network: network.clone(), source })?;
-            let url = tcp.url.clone();
-            let proxy = Proxy::http_connect(&url, tls);
+            let (proxy, url) = (Proxy::http_connect(&tcp.url, tls), Proxy::shown_url(&tcp.url));
             proxy.map(Some).map_err(|source| EgressError::Url { network, url, source })
         }
         Transport { uds: None, tcp: None } => Ok(None),
@@ -171,7 +170,7 @@ fn http_connect(transport: &Transport, at: &Field, errors: &mut ErrorList) {
     match (&transport.tcp, &transport.uds) {
         (Some(tcp), Some(_)) => {
             let detail = "TCP and UDS cannot both be set";
-            errors.push(FieldError::invalid(&at.child("tcp"), &*tcp.url, detail));
+            errors.push(FieldError::invalid(&at.child("tcp"), Proxy::shown_url(&tcp.url), detail));
         }
         (None, None) => {
             errors.push(FieldError::required(&at.child("tcp"), "One of TCP or UDS must be set"));
@@ -205,7 +204,7 @@ fn by_tcp(tcp: &TcpTransport, at: &Field, errors: &mut ErrorList) {
         }
     } else {
         let detail = "supported connection protocols are http:// and https://";
-        errors.push(FieldError::invalid(&at.child("url"), &*tcp.url, detail));
+        errors.push(FieldError::invalid(&at.child("url"), Proxy::shown_url(&tcp.url), detail));
     }
 }
 
@@ -291,7 +290,7 @@ mod tests {
                 "service.connection.udsName: Invalid value: \"nil\": UDSName should be present for UDS connections",
             ),
             (
-                connect("tcp: {url: 'socks5://a'}"),
+                connect("tcp: {url: 'socks5://root:secret@a'}"),
                 "service.connection.url: Invalid value: \"socks5://a\": supported connection protocols are http:// and https://",
             ),
             (
@@ -325,6 +324,8 @@ mod tests {
         }
         let grpc = selection("cluster", "proxyProtocol: GRPC, transport: {uds: {udsName: /a}}");
         assert!(load(&grpc).unwrap().proxy(Network::Cluster).is_some());
+        let unusable = load(&connect("tcp: {url: 'http://root:secret@ a'}")).unwrap_err();
+        assert!(unusable.contains("\"http:// a\"") && !unusable.contains("secret"), "{unusable}");
         assert!(load("{name: cluster, connections: {}}").unwrap_err().contains("connections"));
         assert!(Egress::load(Path::new("/none")).is_err());
     }

@@ -21,6 +21,8 @@ pub struct ServingOptions {
     pub streams_per_connection: u32,
     /// The shortest time after which a watch without a timeout of its own ends.
     pub min_request_timeout: Duration,
+    /// The time after the start in which `/livez` passes although the start is not complete.
+    pub livez_grace: Duration,
     /// The time between the signal to stop and the end of the listener. `/readyz` fails meanwhile.
     pub shutdown_delay: Duration,
     /// `true` if requests after the delay are rejected with 429 until the open ones are answered.
@@ -38,6 +40,7 @@ impl Default for ServingOptions {
             goaway_chance: 0.0,
             streams_per_connection: limits.streams_per_connection,
             min_request_timeout: Duration::from_secs(1800),
+            livez_grace: Duration::ZERO,
             shutdown_delay: Duration::ZERO,
             shutdown_retry_after: false,
         }

@@ -29,6 +29,9 @@ pub struct ServingFlags {
     /// A further certificate: CERT,KEY or CERT,KEY:NAME,*.NAME,ADDRESS; may be given several times
     #[arg(long)]
     pub tls_sni_cert_key: Vec<String>,
+    /// Time after the start in which /livez passes although the start is not complete
+    #[arg(long, default_value = "0s", allow_hyphen_values = true)]
+    pub livez_grace_period: GoDuration,
     /// Time between the signal to stop and the end of the listener; /readyz fails meanwhile
     #[arg(long, default_value = "0s", allow_hyphen_values = true)]
     pub shutdown_delay_duration: GoDuration,
@@ -54,6 +57,8 @@ pub enum ServingFlagError {
     TransportSecurity,
     #[error("--goaway-chance can not be less than 0 or greater than 0.02")]
     GoawayChance,
+    #[error("--livez-grace-period can not be a negative value")]
+    NegativeGrace,
     #[error("--{0} can not be negative value")]
     Negative(&'static str),
     #[error(transparent)]
@@ -87,6 +92,9 @@ impl ServingFlags {
         )?;
         let least = not_negative("min-request-timeout", self.min_request_timeout)?;
         not_negative("shutdown-delay-duration", self.shutdown_delay_duration.nanos())?;
+        if self.livez_grace_period.nanos() < 0 {
+            return Err(ServingFlagError::NegativeGrace);
+        }
         let defaults = ServingOptions::default();
         let named = self.tls_sni_cert_key.iter().map(|text| named_certificate(text));
         let origins = self.cors_allowed_origins.iter().map(|pattern| origin(pattern));
@@ -101,6 +109,7 @@ impl ServingFlags {
                 streams => streams.unwrap_or(u32::MAX),
             },
             min_request_timeout: Duration::from_secs(least).min(rt::FAR),
+            livez_grace: self.livez_grace_period.to_std(),
             shutdown_delay: self.shutdown_delay_duration.to_std(),
             shutdown_retry_after: self.shutdown_send_retry_after,
         })

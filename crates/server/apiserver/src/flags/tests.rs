@@ -272,6 +272,7 @@ fn configures_listener() {
         "--tls-min-version=VersionTLS13",
         "--tls-sni-cert-key=/a.crt,/a.key",
         "--tls-sni-cert-key=/b.crt,/b.key:*.b.example,b.example",
+        "--livez-grace-period=1m",
         "--shutdown-delay-duration=15s",
         "--shutdown-send-retry-after",
     ]);
@@ -283,6 +284,7 @@ fn configures_listener() {
     assert_eq!(own.named_certificates[0].patterns, Vec::<String>::new());
     assert_eq!(own.named_certificates[1].patterns, ["*.b.example", "b.example"]);
     assert_eq!(own.named_certificates[1].files.key.to_str(), Some("/b.key"));
+    assert_eq!((usual.livez_grace, own.livez_grace), (Duration::ZERO, Duration::from_secs(60)));
     assert_eq!(own.shutdown_delay, Duration::from_secs(15));
     assert!(own.shutdown_retry_after);
 }
@@ -311,6 +313,7 @@ fn rejects_invalid_listener_flags_in_upstreams_words() {
         ("--goaway-chance=NaN", "--goaway-chance can not be less than 0 or greater than 0.02"),
         ("--min-request-timeout=-1", "--min-request-timeout can not be negative value"),
         ("--request-timeout=-1s", "--request-timeout can not be negative value"),
+        ("--livez-grace-period=-1s", "--livez-grace-period can not be a negative value"),
         ("--shutdown-delay-duration=-1s", "--shutdown-delay-duration can not be negative value"),
         (
             "--http2-max-streams-per-connection=-1",

@@ -16,6 +16,8 @@ const RETRY: Duration = Duration::from_secs(10);
 /// The shortest interval between fetches for tokens with unknown keys. Clients without credentials can send such
 /// tokens.
 const LOOK_UP_INTERVAL: Duration = Duration::from_secs(1);
+/// The longest time that such a request waits. The signer's own timeouts are longer, so that it can restart.
+const LOOK_UP: Duration = Duration::from_secs(10);
 /// The maximum number of requests that wait for the key of their token.
 const WAITING: usize = 64;
 /// The shortest time for which a signer must be able to sign tokens, in seconds.
@@ -127,7 +129,9 @@ impl ExternalSigner {
     /// Fetches the keys because the token of a request names an unknown one. Returns `false` if too many requests wait.
     pub(super) async fn look_up_key(&self) -> bool {
         let Ok(_waiting) = self.waiters.try_acquire() else { return false };
-        self.fetch_again().await;
+        if tokio::time::timeout(LOOK_UP, self.fetch_again()).await.is_err() {
+            tracing::warn!("the signer sent no keys within {LOOK_UP:?} for a token that names an unknown one");
+        }
         true
     }
 
@@ -185,4 +189,28 @@ fn parse(fetched: FetchedKeys) -> Result<(Vec<VerifyingKey>, Duration), External
         .collect::<Result<_, _>>()
         .map_err(ExternalSignerError::Key)?;
     Ok((keys, fetched.refresh))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Clients without credentials can name any key.
+    #[tokio::test(start_paused = true)]
+    async fn bounds_waiting_for_silent_signer() {
+        let at = Instant::now();
+        let silent = ExternalSigner {
+            signer: Signer::new(Path::new("/nonexistent/signer.sock")),
+            keys: KeyRing::new(Vec::new()),
+            max_expiration: MIN_EXPIRATION,
+            fetching: tokio::sync::Mutex::new(at),
+            waiters: Semaphore::new(WAITING),
+            refresh: Mutex::new(Refresh { at, interval: RETRY }),
+        };
+        let looks = (0..WAITING + 1).map(|_| silent.look_up_key());
+        let waited = futures_util::future::join_all(looks).await;
+        assert_eq!(waited.iter().filter(|waited| !**waited).count(), 1, "one more than may wait");
+        assert!(at.elapsed() < LOOK_UP + Duration::from_secs(1), "{:?}", at.elapsed());
+        assert!(silent.look_up_key().await, "the next request may wait again");
+    }
 }

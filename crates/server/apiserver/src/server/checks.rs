@@ -1,10 +1,16 @@
 //! The health checks of the server, with upstream's names and in upstream's order.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
+use api_meta::Timestamp;
+
+use super::health::Instruments;
 use crate::{
     handlers::state::State,
     reconcilers::progress::{Progress, Step},
@@ -70,7 +76,10 @@ pub(super) struct Check {
 }
 
 /// Evaluates the checks of one of the [`PAGES`].
-pub(super) fn of(page: &str, state: &State, readiness: &Readiness) -> Vec<Check> {
+pub(super) fn of(page: &str, state: &State, instruments: &Instruments) -> Vec<Check> {
+    let readiness = &instruments.readiness;
+    let age = Timestamp::from(rt::now()).since(instruments.started);
+    let is_graced = is_graced(page, age, state.config.serving.livez_grace);
     let check = |name: &str, passed| Check { name: name.into(), passed, group: None };
     let is_following = state.cache.main().is_following();
     let mut checks = vec![check("ping", true), check("log", true), check("etcd", is_following)];
@@ -87,7 +96,7 @@ pub(super) fn of(page: &str, state: &State, readiness: &Readiness) -> Vec<Check>
     }
     checks.extend(
         HOOKS.map(|(name, step)| {
-            check(name, step.is_none_or(|step| readiness.progress.is_done(step)))
+            check(name, is_graced || step.is_none_or(|step| readiness.progress.is_done(step)))
         }),
     );
     if state.config.encryption.as_ref().is_some_and(|encryption| encryption.is_checked()) {
@@ -97,4 +106,28 @@ pub(super) fn of(page: &str, state: &State, readiness: &Readiness) -> Vec<Check>
         checks.push(check("shutdown", !readiness.stopping.load(Ordering::Relaxed)));
     }
     checks
+}
+
+/// Reports whether the checks of the start pass in any case, as upstream within `--livez-grace-period`.
+fn is_graced(page: &str, age: Duration, grace: Duration) -> bool {
+    page == "livez" && age < grace
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn graces_liveness_after_start() {
+        let (none, ten) = (Duration::ZERO, Duration::from_secs(10));
+        for (page, age, grace, wanted) in [
+            ("livez", 0, none, false),
+            ("livez", 9, ten, true),
+            ("livez", 10, ten, false),
+            ("readyz", 0, ten, false),
+            ("healthz", 0, ten, false),
+        ] {
+            assert_eq!(is_graced(page, Duration::from_secs(age), grace), wanted, "{page} {age}");
+        }
+    }
 }

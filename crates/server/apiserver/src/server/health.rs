@@ -68,7 +68,8 @@ pub(crate) fn document(
         },
         page if PAGES.contains(&page) => {
             let one = path.trim_matches('/').split_once('/').map(|(_, one)| one);
-            health(&checks::of(page, state, &instruments.readiness), instruments, page, one, query)
+            let checks = checks::of(page, state, instruments);
+            health(&checks, instruments, page, one, query)
         }
         ".well-known" if parts.next() == Some("openid-configuration") => {
             Some(key_document(state, "application/json", state.security.openid_configuration()))
@@ -113,7 +114,7 @@ fn paths(state: &State, instruments: &Instruments) -> Vec<String> {
     }
     for page in PAGES {
         paths.push(format!("/{page}"));
-        let checks = checks::of(page, state, &instruments.readiness);
+        let checks = checks::of(page, state, instruments);
         paths.extend(checks.iter().map(|check| format!("/{page}/{}", check.name)));
     }
     for resource in kinds.all.values() {
