@@ -20,6 +20,7 @@ use api_config::{
 };
 use api_meta::Cidr;
 
+pub use self::storage::{EtcdOverride, Storage};
 use self::{
     access::{AccessFlagError, AccessFlags},
     audit::{AuditFlagError, AuditFlags},
@@ -29,7 +30,6 @@ use self::{
     tracing::{TracingFlagError, TracingFlags},
 };
 use crate::config::{Config, Egress, EgressError, FrontProxy, ProxyClient, TokenKeys};
-pub use self::storage::{EtcdOverride, Storage};
 pub use crate::config::{RuntimeConfig, RuntimeConfigError};
 
 /// Runs kube-apiserver: serves the Kubernetes API.

@@ -14,7 +14,7 @@ use api_config::{
 use apiserver::{StoreOverride, Stores, UpstreamForm, flags::EtcdOverride};
 use client::Client;
 use encryption::Encryption;
-use store::embedded::Embedded;
+use store::{Store, embedded::Embedded};
 
 use crate::{failure::Failure, process::GRACE, serving_flags};
 
@@ -119,21 +119,28 @@ async fn open_stores(
     }
     let identity = storage.etcd_certfile.clone().zip(storage.etcd_keyfile.clone());
     let tls = storage.etcd_cafile.clone().map(|ca| store_etcd::TlsFiles { ca, identity });
-    let connect = async |servers: &[String]| {
-        let options = store_etcd::Options::new(servers.to_vec(), tls.clone());
-        let options = store_etcd::Options { proxy: proxy.clone(), ..options };
-        // Without waiting, the server would exit while etcd has no quorum, and then be in the kubelet's backoff when
-        // etcd is back.
-        let etcd = store_etcd::Etcd::connect_patiently(options).await?;
-        Ok::<_, Failure>(apiserver::encrypted(Arc::new(etcd), encryption.clone()))
+    let options = |servers| {
+        let options = store_etcd::Options::new(servers, tls.clone());
+        store_etcd::Options { proxy: proxy.clone(), ..options }
     };
-    let main = UpstreamForm::new(connect(&storage.etcd_servers).await?);
+    let main = open_etcd(options(storage.etcd_servers.clone()), &encryption).await?;
+    let main = UpstreamForm::new(main);
     let mut overrides = Vec::new();
     for EtcdOverride { resources, servers } in storage.overrides()? {
-        let store = Arc::new(main.beside(connect(&servers).await?));
-        overrides.push(StoreOverride { resources, store });
+        let etcd = open_etcd(options(servers), &encryption).await?;
+        overrides.push(StoreOverride { resources, store: Arc::new(main.beside(etcd)) });
     }
     Ok(Stores { main: Arc::new(main), overrides })
+}
+
+/// Connects to an etcd. Without waiting, the server would exit while etcd has no quorum, and then be in the kubelet's
+/// backoff when etcd is back.
+async fn open_etcd(
+    options: store_etcd::Options,
+    encryption: &Arc<Encryption>,
+) -> Result<Arc<dyn Store>, Failure> {
+    let etcd = store_etcd::Etcd::connect_patiently(options).await?;
+    Ok(apiserver::encrypted(Arc::new(etcd), encryption.clone()))
 }
 
 /// Runs the controllers of the control plane

@@ -92,18 +92,16 @@ impl Storage {
                 return Err(OverrideError::Separated { first, second });
             }
         }
-        let main: BTreeSet<String> = self.etcd_servers.iter().cloned().collect();
+        let main: BTreeSet<_> = self.etcd_servers.iter().map(|url| server(url)).collect();
         let mut stores: BTreeMap<BTreeSet<String>, Vec<GroupResource>> = BTreeMap::new();
         for (resource, servers) in homes.into_values().filter(|(_, servers)| *servers != main) {
             stores.entry(servers).or_default().push(resource);
         }
-        let stores = stores.into_iter();
-        Ok(stores
-            .map(|(servers, resources)| EtcdOverride {
-                resources,
-                servers: servers.into_iter().collect(),
-            })
-            .collect())
+        let stores = stores.into_iter().map(|(servers, resources)| EtcdOverride {
+            resources,
+            servers: servers.into_iter().collect(),
+        });
+        Ok(stores.collect())
     }
 }
 
@@ -166,7 +164,12 @@ fn parse(value: &str) -> Result<(GroupResource, BTreeSet<String>), OverrideError
         return Err(OverrideError::Url { value: shown(value) });
     }
     let resource = GroupResource::new(group.to_owned(), resource.to_owned());
-    Ok((resource, servers.split(';').map(|url| url.trim_end_matches('/').to_owned()).collect()))
+    Ok((resource, servers.split(';').map(server).collect()))
+}
+
+/// Returns the URL of a server in the form in which URLs are compared.
+fn server(url: &str) -> String {
+    url.trim_end_matches('/').to_owned()
 }
 
 /// Returns the value for a message: short, and without the servers, which may contain a password.
@@ -266,7 +269,10 @@ mod tests {
             (&unknown, "is not a built-in resource"),
             ("events.k8s.io/events#http://x:1", "events.events.k8s.io is stored as /events"),
             ("/events#http://x:1,/events#http://y:1", "/events#…: the resource was given before"),
-            ("/services#http://x:1", "services and ipaddresses.networking.k8s.io must be in the same"),
+            (
+                "/services#http://x:1",
+                "services and ipaddresses.networking.k8s.io must be in the same",
+            ),
         ] {
             let message = given(values).unwrap_err().to_string();
             let short: String = values.chars().take(60).collect();

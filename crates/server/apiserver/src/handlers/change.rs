@@ -251,7 +251,11 @@ async fn store_changed(
     };
     let expected = Expected::ModRevision(stored.revision);
     let write = Write { key: key.clone(), expected, op };
-    match allocation.write(&call.resource.feed, &state.cache.tasks, write).await.map_err(store_status)? {
+    match allocation
+        .write(&call.resource.feed, &state.cache.tasks, write)
+        .await
+        .map_err(store_status)?
+    {
         Outcome::Done { revision, .. } => {
             let object = definition.stored_object(key, revision, &bytes);
             Ok(Attempt::Done(object))

@@ -145,7 +145,11 @@ async fn insert_prepared(
     let value = encoded.into_value(&*call.resource.feed.store, &key);
     let op = Op::Put { value, ttl_seconds: ttl(state, definition) };
     let write = Write { key: key.clone(), expected: Expected::ModRevision(0), op };
-    match allocation.write(&call.resource.feed, &state.cache.tasks, write).await.map_err(store_status)? {
+    match allocation
+        .write(&call.resource.feed, &state.cache.tasks, write)
+        .await
+        .map_err(store_status)?
+    {
         Outcome::Done { revision, .. } => Ok(stored(revision)),
         Outcome::Conflict { .. } if generated => {
             let resource = definition.group_resource();

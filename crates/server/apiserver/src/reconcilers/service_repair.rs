@@ -182,11 +182,13 @@ fn has(repair: &Repair, place: &ServiceName, address: IpAddr) -> bool {
 
 /// Waits until the caches contain all earlier writes, because the object to be judged may be new.
 async fn up_to_date(repair: &Repair) -> Result<(), Error> {
-    repair.cache.consistent(&[GroupResource::SERVICES, kind_of_addresses()]).await.map_err(|source| Error::Transport {
-        operation: "reading",
-        target: "the store's revision".to_owned(),
-        source: Box::new(source),
-    })
+    repair.cache.consistent(&[GroupResource::SERVICES, kind_of_addresses()]).await.map_err(
+        |source| Error::Transport {
+            operation: "reading",
+            target: "the store's revision".to_owned(),
+            source: Box::new(source),
+        },
+    )
 }
 
 /// Corrects the IPAddresses of a Service. Returns the delay before it must be checked again.

@@ -130,7 +130,9 @@ impl ExternalSigner {
     pub(super) async fn look_up_key(&self) -> bool {
         let Ok(_waiting) = self.waiters.try_acquire() else { return false };
         if tokio::time::timeout(LOOK_UP, self.fetch_again()).await.is_err() {
-            tracing::warn!("the signer sent no keys within {LOOK_UP:?} for a token that names an unknown one");
+            tracing::warn!(
+                "the signer sent no keys within {LOOK_UP:?} for a token that names an unknown one"
+            );
         }
         true
     }

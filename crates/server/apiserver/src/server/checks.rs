@@ -94,11 +94,9 @@ pub(super) fn of(page: &str, state: &State, instruments: &Instruments) -> Vec<Ch
     if page == "readyz" {
         checks.push(check("informer-sync", is_following));
     }
-    checks.extend(
-        HOOKS.map(|(name, step)| {
-            check(name, is_graced || step.is_none_or(|step| readiness.progress.is_done(step)))
-        }),
-    );
+    checks.extend(HOOKS.map(|(name, step)| {
+        check(name, is_graced || step.is_none_or(|step| readiness.progress.is_done(step)))
+    }));
     if state.config.encryption.as_ref().is_some_and(|encryption| encryption.is_checked()) {
         checks.push(check("kms-providers", !readiness.plugins_ill.load(Ordering::Relaxed)));
     }

@@ -1,11 +1,6 @@
 //! Feeds the caches from the stores: one watch of each store, in revision order for all of its resources.
 
-use std::{
-    collections::BTreeMap,
-    ops::Bound,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, ops::Bound, sync::Arc, time::Duration};
 
 use api_meta::GroupResource;
 use parking_lot::RwLock;
@@ -98,13 +93,13 @@ impl WatchCache {
         tasks: &rt::Tasks,
     ) -> Result<Arc<Self>, WatchCacheError> {
         let Stores { main, overrides } = stores.into();
-        let (feed, inbox) = feed(main, None);
+        let (feed, inbox) = new_feed(main, None);
         let (mut feeds, mut loads) = (vec![feed], Vec::new());
         for StoreOverride { resources, store } in overrides {
             let is_own = |d: &mut Arc<Definition>| resources.contains(&d.group_resource());
             let own = definitions.extract_if(.., is_own).collect();
             let names: Vec<_> = resources.iter().map(GroupResource::to_string).collect();
-            let (feed, inbox) = self::feed(store, Some(names.join(", ")));
+            let (feed, inbox) = new_feed(store, Some(names.join(", ")));
             feeds.push(feed);
             loads.push((inbox, own));
         }
@@ -114,8 +109,7 @@ impl WatchCache {
         let mut followers = Vec::new();
         for (feed, (inbox, definitions)) in cache.feeds.iter().zip(loads) {
             let (shared, feed, observers) = (cache.clone(), feed.clone(), observers.clone());
-            let mut follower =
-                Follower { shared, feed, caches: BTreeMap::new(), observers, inbox };
+            let mut follower = Follower { shared, feed, caches: BTreeMap::new(), observers, inbox };
             follower.load(definitions).await?;
             followers.push(follower);
         }
@@ -234,7 +228,10 @@ impl WatchCache {
 }
 
 /// Returns a feed and the inbox of its follower.
-fn feed(store: Arc<dyn Store>, resources: Option<String>) -> (Arc<Feed>, mpsc::Receiver<Command>) {
+fn new_feed(
+    store: Arc<dyn Store>,
+    resources: Option<String>,
+) -> (Arc<Feed>, mpsc::Receiver<Command>) {
     let (commands, inbox) = mpsc::channel(64);
     (Feed::new(store, resources, commands), inbox)
 }

@@ -10,7 +10,11 @@ use store::KeyValue;
 use crate::processes::{ControlPlane, is_etcd_there};
 
 /// Retries until `ask` returns a value.
-pub(crate) async fn until<T>(plane: &ControlPlane, what: &str, ask: impl AsyncFn() -> Option<T>) -> T {
+pub(crate) async fn until<T>(
+    plane: &ControlPlane,
+    what: &str,
+    ask: impl AsyncFn() -> Option<T>,
+) -> T {
     let asking = async {
         loop {
             if let Some(answer) = ask().await {
