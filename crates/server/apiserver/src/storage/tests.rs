@@ -170,3 +170,26 @@ async fn reads_custom_objects_that_upstream_stored_as_cbor() {
     let tree: Value = serde_json::from_slice(&bytes).unwrap();
     assert_eq!((&tree["spec"]["size"], version), (&json!(3), Some("a.example.com/v1")));
 }
+
+#[tokio::test]
+async fn shares_custom_kinds_between_stores() {
+    let (main, other) = (stores(), stores());
+    let beside = main.above.beside(other.below.clone());
+    let definition = json!({
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {"group": "example.com", "names": {"plural": "widgets", "kind": "Widget"},
+            "versions": [{"name": "v1", "storage": true}]},
+    });
+    let value = api_codec::encode_stored(&definition).into();
+    let op = Op::Put { value, ttl_seconds: None };
+    let key = format!("{CUSTOM_DEFINITIONS}widgets.example.com").into();
+    beside.write(Write { key, expected: Expected::Any, op }).await.unwrap();
+    let widget = json!({"metadata": {"name": "w", "namespace": "n"}});
+    let encoder = main.above.object_encoder().unwrap();
+    let stored = encoder.encode("/registry/example.com/widgets/n/w", widget).unwrap();
+    let stored: Value = serde_json::from_slice(&stored).unwrap();
+    assert_eq!(
+        (&stored["kind"], &stored["apiVersion"]),
+        (&json!("Widget"), &json!("example.com/v1"))
+    );
+}
