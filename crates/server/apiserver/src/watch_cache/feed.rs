@@ -11,12 +11,16 @@ use std::{
 
 use parking_lot::RwLock;
 use store::{Outcome, Revision, Store, Write};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot};
 
 use crate::registry::Definition;
 
 /// The time that a read waits for the caches to reach the store's revision.
 const CATCH_UP: Duration = Duration::from_secs(3);
+
+/// The number of requests that may wait for a store of single resources whose watch has ended. All others fail at once:
+/// they would hold seats that requests for other resources need.
+const WAITING: usize = 16;
 
 /// A command to the follower of a feed.
 pub(super) enum Command {
@@ -38,6 +42,7 @@ pub(crate) struct Feed {
     written: AtomicU64,
     /// The cause, while the store cannot be watched.
     lost: RwLock<Option<String>>,
+    waiters: Semaphore,
 }
 
 impl Feed {
@@ -55,6 +60,7 @@ impl Feed {
             following: AtomicBool::new(false),
             written: AtomicU64::new(0),
             lost: RwLock::default(),
+            waiters: Semaphore::new(WAITING),
         })
     }
 
@@ -79,17 +85,21 @@ impl Feed {
         *self.lost.write() = Some(error.to_string());
     }
 
-    /// Fails at once while the store of single resources is down: requests that wait for it would hold seats that
-    /// requests for other resources need. Requests wait for the main store, because nothing works without it.
-    fn check(&self, operation: &'static str) -> Result<(), store::Error> {
-        let Some(resources) = &self.resources else { return Ok(()) };
-        match &*self.lost.read() {
-            None => Ok(()),
-            Some(cause) => {
-                let detail = format!("the etcd of {resources} does not answer: {cause}");
-                Err(store::Error::Unavailable { operation, detail })
-            }
+    /// Fails at once while a store of single resources is down, but for a few requests that may wait for it. All
+    /// requests wait for the main store, because nothing works without it.
+    fn enter(&self, operation: &'static str) -> Result<Option<SemaphorePermit<'_>>, store::Error> {
+        let Some(resources) = self.resources.as_ref().filter(|_| !self.is_following()) else {
+            return Ok(None);
+        };
+        let failed = |cause: &str| {
+            let detail = format!("the etcd of {resources} does not answer: {cause}");
+            store::Error::Unavailable { operation, detail }
+        };
+        if let Some(cause) = &*self.lost.read() {
+            return Err(failed(cause));
         }
+        let waiter = self.waiters.try_acquire();
+        waiter.map(Some).map_err(|_| failed("its watch has ended, and other requests wait for it"))
     }
 
     /// Returns the revision up to which the caches are complete.
@@ -104,7 +114,7 @@ impl Feed {
 
     /// Waits until the caches contain everything that was committed before the call.
     pub(crate) async fn consistent(&self) -> Result<Revision, store::Error> {
-        self.check("read")?;
+        let _waiting = self.enter("read")?;
         let revision = self.store.revision().await?;
         self.wait_for_revision(revision).await?;
         Ok(revision)
@@ -112,7 +122,7 @@ impl Feed {
 
     /// Writes to the store, and records the revision for [`Self::wait_for_own_writes`].
     pub(crate) async fn write(&self, write: Write) -> Result<Outcome, store::Error> {
-        self.check("write")?;
+        let _waiting = self.enter("write")?;
         let outcome = self.store.write(write).await?;
         if let Outcome::Done { revision, .. } = &outcome {
             self.written.fetch_max(*revision, Ordering::Relaxed);
