@@ -5,7 +5,7 @@ use std::{
     path::PathBuf,
 };
 
-use api_config::{GoDuration, GoFlag as _};
+use api_config::GoDuration;
 use api_meta::GroupResource;
 use http::Uri;
 

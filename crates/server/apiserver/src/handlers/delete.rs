@@ -220,7 +220,7 @@ pub(crate) async fn delete_collection(
 ) -> Result<Response<Body>, Box<Status>> {
     let body = read_body(state, call).await?;
     let options = DeleteOptions::read(call, &body)?;
-    let (meta, objects) = select(state, call).await?;
+    let (meta, objects) = select(call).await?;
     for object in &objects {
         let tree = object.tree().unwrap_or_default();
         let namespace = tree.namespace();

@@ -58,7 +58,7 @@ async fn handle(state: &State, call: &Call) -> Answer {
         count_deprecated(state, call);
     }
     match call.info.verb {
-        "get" => get(state, call).await,
+        "get" => get(call).await,
         "list" => list(state, call).await,
         "watch" => Box::pin(websocket::watch(state, call)).await,
         "create" => Box::pin(create(state, call)).await,

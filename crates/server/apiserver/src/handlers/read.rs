@@ -40,7 +40,7 @@ pub(crate) struct Continue {
     pub(crate) left: Option<usize>,
 }
 
-pub(crate) async fn get(state: &State, call: &Call) -> Result<Response<Body>, Box<Status>> {
+pub(crate) async fn get(call: &Call) -> Result<Response<Body>, Box<Status>> {
     let object = current(call, call.info.query.get("resourceVersion")).await?;
     answer_object(call, StatusCode::OK, object).await
 }
@@ -87,7 +87,7 @@ async fn fresh(call: &Call, version: Option<&str>) -> Result<Revision, Box<Statu
 }
 
 pub(crate) async fn list(state: &State, call: &Call) -> Result<Response<Body>, Box<Status>> {
-    let (meta, objects) = select(state, call).await?;
+    let (meta, objects) = select(call).await?;
     let zip = call.accepted.is_stored_form() && compress::accepted(&call.headers);
     if zip && gzip_list::is_large(&objects) {
         let (blocks, definition) = (state.blocks.clone(), call.resource.definition.clone());
@@ -99,7 +99,6 @@ pub(crate) async fn list(state: &State, call: &Call) -> Result<Response<Body>, B
 
 /// Returns the objects for a list or deletecollection.
 pub(crate) async fn select(
-    state: &State,
     call: &Call,
 ) -> Result<(ListMeta, Vec<Arc<Object>>), Box<Status>> {
     let query = &call.info.query;

@@ -20,6 +20,7 @@ use crate::{
     },
     request::ResourcePath,
     response,
+    watch_cache::store_status,
 };
 
 pub(super) async fn create(state: &State, call: &Call) -> Answer {
@@ -39,7 +40,9 @@ pub(super) async fn create(state: &State, call: &Call) -> Answer {
             .map_err(|e| Box::new(Status::bad_request(format!("decoding DeleteOptions: {e}"))))?,
     };
     options.apply_dry_run(call);
-    let object = current(state, call, None).await?;
+    let read = [GroupResource::PODS, GroupResource::new("policy", "poddisruptionbudgets")];
+    state.cache.consistent(&read).await.map_err(store_status)?;
+    let object = current(call, Some("0")).await?;
     let pod = object.tree().map_err(|e| Box::new(Status::internal(e)))?;
     // Evicting a finished or pending Pod causes no disruption.
     let idle = matches!(pod.text("status.phase"), "Succeeded" | "Failed" | "Pending");

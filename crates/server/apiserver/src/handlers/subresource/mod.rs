@@ -52,7 +52,7 @@ pub(crate) async fn dispatch(state: &State, call: &Call) -> Answer {
 /// Handles a subresource that is a part of its object.
 async fn part(state: &State, call: &Call, part: Part) -> Answer {
     match call.info.verb {
-        "get" => get(state, call).await,
+        "get" => get(call).await,
         "update" => update(state, call, part).await,
         _ => patch(state, call, part).await,
     }

@@ -36,7 +36,7 @@ pub(super) async fn answer(state: &State, call: &Call) -> Answer {
         Ok(response::value(call.accepted, StatusCode::OK, &scale))
     };
     if call.info.verb == "get" {
-        let object = current(state, call, call.info.query.get("resourceVersion")).await?;
+        let object = current(call, call.info.query.get("resourceVersion")).await?;
         let object = call.resource.definition.shown_one(call.version, object).await?;
         let scale = scale(&call.served().tree(&object), &paths)?;
         if scale["spec"]["replicas"] == UNSET {

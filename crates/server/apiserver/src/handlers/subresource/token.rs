@@ -16,6 +16,7 @@ use crate::{
         state::State,
     },
     response,
+    watch_cache::store_status,
 };
 
 pub(super) async fn create(state: &State, call: &Call) -> Answer {
@@ -24,7 +25,16 @@ pub(super) async fn create(state: &State, call: &Call) -> Answer {
         decode::ExpectedType::builtin("authentication.k8s.io", "v1", api, "TokenRequest")?;
     let mut request = decode::decode(call, &read_body(state, call).await?, expected)?;
     check_names(call, &request)?;
-    current(state, call, None).await?;
+    // The object that the token is bound to may have been written just before.
+    let bound = match request.text("spec.boundObjectRef.kind") {
+        "Pod" => GroupResource::PODS,
+        "Secret" => GroupResource::SECRETS,
+        "Node" => GroupResource::NODES,
+        _ => GroupResource::SERVICE_ACCOUNTS,
+    };
+    let read = [GroupResource::SERVICE_ACCOUNTS, bound];
+    state.cache.consistent(&read).await.map_err(store_status)?;
+    current(call, Some("0")).await?;
     check_uid(state, call, &request)?;
     // NodeRestriction allows a kubelet to request only tokens of its own Pods.
     let attributes = Attributes::create(call);
