@@ -80,17 +80,6 @@ impl Proxy {
         }
     }
 
-    /// Returns a proxy's URL for messages: without the name and password of the user.
-    pub fn shown_url(url: &str) -> String {
-        match url.rsplit_once('@') {
-            None => url.to_owned(),
-            Some((before, host)) => {
-                let scheme = before.split_once("://").map_or("", |(scheme, _)| scheme);
-                format!("{scheme}://{host}")
-            }
-        }
-    }
-
     /// Returns a proxy for HTTP CONNECT at a Unix socket.
     pub fn unix(socket: &Path) -> Self {
         let (host, authority) = (String::new(), socket.display().to_string());
