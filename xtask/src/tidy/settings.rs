@@ -32,6 +32,7 @@ const COMPONENTS: &[(&str, &[&str])] = &[
             "crates/server/apiserver/src/flags/access.rs",
             "crates/server/apiserver/src/flags/audit.rs",
             "crates/server/apiserver/src/flags/serving.rs",
+            "crates/server/apiserver/src/flags/storage.rs",
             "crates/server/apiserver/src/flags/tokens.rs",
             "crates/server/apiserver/src/flags/tracing.rs",
             TLS,

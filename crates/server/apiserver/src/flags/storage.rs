@@ -119,18 +119,18 @@ pub struct EtcdOverride {
 pub enum OverrideError {
     /// Upstream's message, with the value.
     #[error(
-        "--etcd-servers-overrides={value}… invalid, must be of format: group/resource#servers, where servers are URLs, \
-         semicolon separated"
+        "--etcd-servers-overrides={value}… invalid, must be of format: group/resource#servers, where servers are \
+         URLs, semicolon separated"
     )]
     Format { value: String },
     #[error(
-        "--etcd-servers-overrides={value}#…: a server is not a URL such as https://127.0.0.1:4002, without user, password \
-         and path"
+        "--etcd-servers-overrides={value}#…: a server is not a URL such as https://127.0.0.1:4002, without user, \
+         password and path"
     )]
     Url { value: String },
     #[error(
-        "--etcd-servers-overrides: {resource} is not a built-in resource that is stored; custom resources are always in \
-         the store of --etcd-servers"
+        "--etcd-servers-overrides: {resource} is not a built-in resource that is stored; custom resources are always \
+         in the store of --etcd-servers"
     )]
     Unknown { resource: String },
     #[error("--etcd-servers-overrides: {resource} is stored as {stored}; name that")]

@@ -98,9 +98,7 @@ pub(crate) async fn list(state: &State, call: &Call) -> Result<Response<Body>, B
 }
 
 /// Returns the objects for a list or deletecollection.
-pub(crate) async fn select(
-    call: &Call,
-) -> Result<(ListMeta, Vec<Arc<Object>>), Box<Status>> {
+pub(crate) async fn select(call: &Call) -> Result<(ListMeta, Vec<Arc<Object>>), Box<Status>> {
     let query = &call.info.query;
     let filter = Filter::parse(&call.info.query, &call.resource.definition)?;
     let definition = &call.resource.definition;

@@ -8,9 +8,6 @@ use std::{
     time::Duration,
 };
 
-use api_meta::Timestamp;
-
-use super::health::Instruments;
 use crate::{
     handlers::state::State,
     reconcilers::progress::{Progress, Step},
@@ -75,10 +72,8 @@ pub(super) struct Check {
     pub(super) group: Option<&'static str>,
 }
 
-/// Evaluates the checks of one of the [`PAGES`].
-pub(super) fn of(page: &str, state: &State, instruments: &Instruments) -> Vec<Check> {
-    let readiness = &instruments.readiness;
-    let age = Timestamp::from(rt::now()).since(instruments.started);
+/// Evaluates the checks of one of the [`PAGES`]. `age` is the time since the server's start.
+pub(super) fn of(page: &str, state: &State, readiness: &Readiness, age: Duration) -> Vec<Check> {
     let is_graced = is_graced(page, age, state.config.serving.livez_grace);
     let check = |name: &str, passed| Check { name: name.into(), passed, group: None };
     let is_following = state.cache.main().is_following();

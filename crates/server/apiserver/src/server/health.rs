@@ -3,6 +3,7 @@
 use std::{
     fmt::Write as _,
     sync::{Arc, atomic::Ordering},
+    time::Duration,
 };
 
 use api_meta::Timestamp;
@@ -41,6 +42,13 @@ pub(crate) struct Instruments {
     pub(crate) slis: Slis,
 }
 
+impl Instruments {
+    /// Returns the time since the server's start.
+    fn age(&self) -> Duration {
+        Timestamp::from(rt::now()).since(self.started)
+    }
+}
+
 /// Answers a non-resource path. Returns `None` if the path is not one of this module's.
 pub(crate) fn document(
     state: &State,
@@ -68,7 +76,7 @@ pub(crate) fn document(
         },
         page if PAGES.contains(&page) => {
             let one = path.trim_matches('/').split_once('/').map(|(_, one)| one);
-            let checks = checks::of(page, state, instruments);
+            let checks = checks::of(page, state, &instruments.readiness, instruments.age());
             health(&checks, instruments, page, one, query)
         }
         ".well-known" if parts.next() == Some("openid-configuration") => {
@@ -114,7 +122,7 @@ fn paths(state: &State, instruments: &Instruments) -> Vec<String> {
     }
     for page in PAGES {
         paths.push(format!("/{page}"));
-        let checks = checks::of(page, state, instruments);
+        let checks = checks::of(page, state, &instruments.readiness, instruments.age());
         paths.extend(checks.iter().map(|check| format!("/{page}/{}", check.name)));
     }
     for resource in kinds.all.values() {

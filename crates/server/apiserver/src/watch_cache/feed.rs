@@ -1,4 +1,4 @@
-//! One store, and the state of the watch that feeds the caches of its resources. Requests wait here for the caches to
+//! A store, and the state of the watch that feeds the caches of its resources. Requests wait here for the caches to
 //! reach a revision. Each feed has revisions of its own.
 
 use std::{

@@ -236,8 +236,8 @@ fn new_feed(
     (Feed::new(store, resources, commands), inbox)
 }
 
-/// The task that applies the changes of one store. It is the only writer of the caches of the store's resources. Keys of
-/// other resources, which the store may hold from before it was a store of single resources, have no cache here.
+/// The task that applies the changes of one store. It is the only writer of the caches of the store's resources. Keys
+/// of other resources, which the store may hold from before it was a store of single resources, have no cache here.
 struct Follower {
     shared: Arc<WatchCache>,
     feed: Arc<Feed>,
