@@ -24,14 +24,19 @@ const MAX_JSON_PATCH_MOVES: usize = 20_000_000;
 /// Applies a JSON patch document to a copy of `object`.
 pub fn json_patch(object: &Value, patch: &[u8]) -> Result<Value, PatchError> {
     let mut budget = Budget::object();
-    let operations = budget.json(patch).map_err(|error| match error {
+    let mut operations = budget.json(patch).map_err(|error| match error {
         JsonError::Exceeded(exceeded) => PatchError::Exceeded(exceeded),
         JsonError::Syntax(error) => PatchError::Decode(error.to_string()),
     })?;
+    // A Go program that has no operations encodes its empty list as null.
+    if operations.is_null() {
+        return Ok(object.clone());
+    }
     let got = operations.as_array().map_or(0, Vec::len);
     if got > MAX_JSON_PATCH_OPERATIONS {
         return Err(PatchError::TooManyOperations { max: MAX_JSON_PATCH_OPERATIONS, got });
     }
+    set_missing_values(&mut operations);
     let operations = json_patch::Patch::deserialize(operations)
         .map_err(|error| PatchError::Decode(error.to_string()))?;
     let mut patched = object.clone();
@@ -41,6 +46,8 @@ pub fn json_patch(object: &Value, patch: &[u8]) -> Result<Value, PatchError> {
         if is_absence_test(operation, &patched) {
             continue;
         }
+        let addition = addition(operation, &patched);
+        let operation = addition.as_ref().unwrap_or(operation);
         growth.allow(operation, &patched)?;
         json_patch::patch_unsafe(&mut patched, std::slice::from_ref(operation)).map_err(
             |error| match error.kind {
@@ -50,6 +57,17 @@ pub fn json_patch(object: &Value, patch: &[u8]) -> Result<Value, PatchError> {
         )?;
     }
     Ok(patched)
+}
+
+/// Sets the missing values of operations to null, as upstream does: Go programs may leave out empty values.
+fn set_missing_values(operations: &mut Value) {
+    for operation in operations.as_array_mut().into_iter().flatten() {
+        if let Some(members) = operation.as_object_mut()
+            && let Some("add" | "replace" | "test") = members.get("op").and_then(Value::as_str)
+        {
+            members.entry("value").or_insert(Value::Null);
+        }
+    }
 }
 
 /// The accumulated growth by the operations of one patch. Each operation is checked before it runs, because a few
@@ -152,6 +170,19 @@ fn is_absence_test(operation: &PatchOperation, object: &Value) -> bool {
     test.value.is_null() && test.path.resolve(object).is_err()
 }
 
+/// Returns the addition of a member that an operation replaces and the object lacks. Upstream accepts this operation,
+/// unlike the RFC: external-snapshotter replaces the annotations of objects that have none.
+fn addition(operation: &PatchOperation, object: &Value) -> Option<PatchOperation> {
+    let PatchOperation::Replace(replace) = operation else { return None };
+    let (parent, member) = replace.path.split_back()?;
+    let members = parent.resolve(object).ok()?.as_object()?;
+    if members.contains_key(&*member.decoded()) {
+        return None;
+    }
+    let (path, value) = (replace.path.clone(), replace.value.clone());
+    Some(PatchOperation::Add(json_patch::AddOperation { path, value }))
+}
+
 /// Merges `patch` into `object`: null removes a member, objects are merged, other values replace.
 pub fn merge_patch(object: &mut Value, patch: &Value) -> Result<(), PatchError> {
     if !patch.is_object() {
@@ -185,15 +216,42 @@ mod tests {
     }
 
     #[test]
+    fn replacing_a_missing_member_adds_it() {
+        let object = json!({"metadata": {"name": "a"}, "list": [1]});
+        let patch = br#"[{"op": "replace", "path": "/metadata/annotations", "value": {"a": "b"}},
+            {"op": "replace", "path": "/metadata/annotations/c~1d", "value": "e"}]"#;
+        let patched = json_patch(&object, patch).unwrap();
+        assert_eq!(patched["metadata"]["annotations"], json!({"a": "b", "c/d": "e"}));
+        let outside = br#"[{"op": "replace", "path": "/list/1", "value": 2}]"#;
+        assert_eq!(json_patch(&object, outside).unwrap_err().code(), 422);
+        // The added values count like those of additions.
+        let nested = format!("{}0{}", "[".repeat(200), "]".repeat(200));
+        let deep = format!(r#"[{{"op": "replace", "path": "/a", "value": {nested}}}]"#);
+        assert_eq!(json_patch(&object, deep.as_bytes()).unwrap_err().code(), 413);
+    }
+
+    #[test]
+    fn null_changes_nothing_and_missing_values_are_null() {
+        let object = json!({"a": {"b": 1}});
+        assert_eq!(json_patch(&object, b"null").unwrap(), object);
+        let patch = br#"[{"op": "add", "path": "/a/b"}, {"op": "test", "path": "/a/b"}]"#;
+        assert_eq!(json_patch(&object, patch).unwrap(), json!({"a": {"b": null}}));
+        for hostile in ["[null]", "[[]]", "[{}]", r#"[{"op": 1}]"#, r#"{"op": "add"}"#] {
+            assert_eq!(json_patch(&object, hostile.as_bytes()).unwrap_err().code(), 400);
+        }
+    }
+
+    #[test]
     fn maps_errors_to_status_codes() {
         let object = json!({"spec": {"replicas": 1}});
-        let cases: [(&[u8], u16); 7] = [
+        let cases: [(&[u8], u16); 8] = [
             (br#"{"op": "add"}"#, 400),
             (br#"[{"op": "add""#, 400),
             (br#"[{"op": "test", "path": "/spec/replicas", "value": 2}]"#, 422),
             (br#"[{"op": "test", "path": "/spec/replicas", "value": null}]"#, 422),
             (br#"[{"op": "remove", "path": "/spec/none"}]"#, 422),
-            (br#"[{"op": "replace", "path": "/none", "value": 1}]"#, 422),
+            (br#"[{"op": "replace", "path": "/none/deeper", "value": 1}]"#, 422),
+            (br#"[{"op": "replace", "path": "/spec/replicas/none", "value": 1}]"#, 422),
             (br#"[{"op": "add", "path": "/none/deeper", "value": 1}]"#, 422),
         ];
         for (patch, code) in cases {

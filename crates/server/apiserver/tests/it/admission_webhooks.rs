@@ -167,6 +167,8 @@ fn patch_of(path: &str, object: &Value) -> Option<String> {
             {"op": "add", "path": "/metadata/managedFields", "value": [{"manager": "x"}]},
         ]),
         "operation" => json!([{"op": "remove", "path": "/no/such"}]),
+        // Go programs without steps send this.
+        "nothing" => return Some("null".to_owned()),
         "undecodable" => return Some("{".to_owned()),
         _ => return None,
     };
@@ -273,7 +275,8 @@ async fn decodes_patched_objects_like_bodies() {
     let namespace = api.namespace().await;
     let path = maps(&namespace);
     let mut entries = Vec::new();
-    for behaviour in ["label", "unknown", "type", "invalid", "operation", "undecodable"] {
+    for behaviour in ["label", "unknown", "type", "invalid", "operation", "nothing", "undecodable"]
+    {
         let mut entry = hook.entry(behaviour, &namespace, "CREATE core v1 configmaps");
         entry["objectSelector"] = json!({"matchLabels": {"want": behaviour}});
         entries.push(entry);
@@ -299,6 +302,7 @@ async fn decodes_patched_objects_like_bodies() {
     let invalid = make("invalid").await.refused(422, "Invalid");
     assert!(invalid.contains("data[_!%]"), "{invalid}");
     make("operation").await.refused(500, "InternalError");
+    assert_eq!(make("nothing").await.ok()["data"], json!({"k": "v"}));
     let words = make("undecodable").await.refused(500, "InternalError");
     assert!(words.starts_with("Internal error occurred: failed calling webhook \"undecodable.hooks.example.com\": received undecodable patch in webhook response: "), "{words}");
     // Added containers get defaults, and the changes of plugins.

@@ -25,8 +25,10 @@ pub(super) fn apply(
     };
     let internal = |cause: String| Failure::Server(Box::new(Status::internal(cause)));
     if object.is_null() {
-        let steps: Vec<IgnoredAny> = serde_json::from_slice(patch).map_err(|e| undecodable(&e))?;
-        if steps.is_empty() {
+        // Webhooks in Go encode an empty list of steps as null.
+        let steps: Option<Vec<IgnoredAny>> =
+            serde_json::from_slice(patch).map_err(|e| undecodable(&e))?;
+        if steps.is_none_or(|steps| steps.is_empty()) {
             return Ok(None);
         }
         let name = go_quote(&webhook.name);
