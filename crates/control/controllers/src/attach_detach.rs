@@ -32,7 +32,7 @@ use crate::{
     views::{CsiVolume, Node, PersistentVolume, Pod, VolumeClaim, is_true},
 };
 use direct::DirectDisks;
-use disk::{Disk, ISCSI};
+use disk::{Disk, ISCSI, is_attachment_name};
 use plan::{Attachment, NodeState, Step, many_nodes, plan};
 
 const VOLUMES: Resource = Resource::PERSISTENT_VOLUMES;
@@ -54,6 +54,7 @@ struct VolumeAttachment {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct AttachmentSpec {
+    attacher: String,
     node_name: String,
     source: AttachmentSource,
 }
@@ -89,6 +90,17 @@ struct CsiDriver {
 #[serde(rename_all = "camelCase", default)]
 struct DriverSpec {
     attach_required: Option<bool>,
+}
+
+impl From<&VolumeAttachment> for Attachment {
+    fn from(of: &VolumeAttachment) -> Self {
+        Self {
+            name: of.metadata.name.clone(),
+            uid: of.metadata.uid.clone(),
+            node: of.spec.node_name.clone(),
+            terminating: of.metadata.terminating(),
+        }
+    }
 }
 
 struct Attacher {
@@ -297,7 +309,7 @@ impl Attacher {
         let Some(volume) = self.volumes.get(name) else {
             let nodes = self.memory().direct.forget(name);
             nodes.iter().for_each(|node| self.queue.add(of_node(node)));
-            return Ok(());
+            return self.detach_orphans(name).await;
         };
         let Some(disk) = Disk::of(&volume) else { return Ok(()) };
         let desired = self.desired(&volume, disk);
@@ -347,13 +359,41 @@ impl Attacher {
         };
         let items = self.of_volume.get(name);
         let own = items.iter().filter(|of| of.metadata.name == csi.attachment(&of.spec.node_name));
-        own.map(|of| Attachment {
-            name: of.metadata.name.clone(),
-            uid: of.metadata.uid.clone(),
-            node: of.spec.node_name.clone(),
-            terminating: of.metadata.terminating(),
-        })
-        .collect()
+        own.map(|of| Attachment::from(&**of)).collect()
+    }
+
+    /// Detaches a volume whose PersistentVolume is deleted. A provisioner deletes a volume as soon as its claim is
+    /// gone, which may be before the last node reports that it has unmounted the volume.
+    async fn detach_orphans(&self, name: &str) -> Result<(), Error> {
+        let orphans = self.of_volume.get(name);
+        self.memory().since.retain(|(of, node), _| {
+            of != name || orphans.iter().any(|orphan| orphan.spec.node_name == *node)
+        });
+        for orphan in orphans.iter().filter(|orphan| is_attachment_name(&orphan.metadata.name)) {
+            let AttachmentSpec { attacher, node_name, .. } = &orphan.spec;
+            let client = &self.context.client;
+            let node: Option<Node> = client.get(&Resource::NODES, "", node_name).await.or_none()?;
+            let used = node.map(|node| node.status.volumes_in_use).unwrap_or_default();
+            let csi = CsiVolume::in_use(&used, attacher, node_name, &orphan.metadata.name);
+            let csi = csi
+                .unwrap_or_else(|| CsiVolume { driver: attacher.clone(), ..CsiVolume::default() });
+            let now = Instant::now();
+            let state = |node: &str| self.state(node, Disk::Csi(&csi), name, now);
+            let desired = BTreeMap::<String, ()>::new();
+            let force = !self.context.config.disable_force_detach;
+            for step in plan(true, &desired, &[Attachment::from(&**orphan)], state, force) {
+                match step {
+                    Step::Detach { attachment, safely } => {
+                        self.detach(&attachment, &csi, safely).await?;
+                    }
+                    Step::Wait { retry_after, .. } if retry_after > Duration::ZERO => {
+                        self.queue.add_after(name.to_owned(), retry_after);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Lets a node use a disk that it connects to itself.

@@ -96,6 +96,30 @@ async fn moves_volume_after_node_stops_using_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn detaches_deleted_volume_after_node_stops_using_it() {
+    let cluster = scene().await;
+    let api = &cluster.api;
+    pod(api, "one", "a").await;
+    until(api, "attached to a", |api| attachments(api).len() == 1).await;
+    let (name, _) = attachments(api).remove(0);
+    status(api, &ATTACHMENTS, &name, json!({"attached": true})).await;
+    // The attachments of others are left alone.
+    let foreign = json!({"metadata": {"name": "foreign"}, "spec": {"attacher": "disks.example.com",
+        "nodeName": "a", "source": {"persistentVolumeName": "disk"}}});
+    api.create(&ATTACHMENTS, foreign).await;
+    status(api, &Resource::NODES, "a", json!({"volumesInUse": ["x", NAME]})).await;
+    delete(api, &Resource::PODS, "default", "one").await;
+    delete(api, &Resource::PERSISTENT_VOLUME_CLAIMS, "default", "data").await;
+    delete(api, &VOLUMES, "", "disk").await;
+    tokio::time::sleep(2 * plan::FORCE).await;
+    assert_eq!(attachments(api).len(), 2, "the healthy node still uses the volume");
+    status(api, &Resource::NODES, "a", json!({"volumesInUse": ["x"]})).await;
+    until(api, "detached", |api| attachments(api).iter().map(|(name, _)| name).eq(["foreign"]))
+        .await;
+    cluster.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn force_detaches_volume_from_unhealthy_node() {
     let cluster = scene().await;
     let api = &cluster.api;
