@@ -46,6 +46,9 @@ const TO_TEST: &[Requirement] = &[
     ("tpm2", "tpm2-tools"),
     // The bus on which a kubelet's tests speak to logind.
     ("dbus-daemon", "dbus-daemon"),
+    // Workloads that Debian packages.
+    ("/usr/lib/postgresql/15/bin/postgres", "postgresql-15"),
+    ("prometheus", "prometheus"),
     // An independent Kubernetes client.
     ("/usr/lib/python3/dist-packages/kubernetes/__init__.py", "python3-kubernetes"),
 ];

@@ -14,6 +14,7 @@ mod control_plane;
 mod dist;
 mod docs;
 mod down;
+mod ecosystem;
 mod error;
 mod file;
 mod machine;
@@ -36,6 +37,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   bench [ARGS]    measure crates, clusters and an API server, and print tables; --peer DIR also measures upstream
   conformance ... run upstream's test suite against a new control plane
   blackbox ...    run Ignition's black-box tests against `windlass`, in a virtual machine
+  ecosystem ...   run programs of other projects as Pods; without arguments it lists what they need
   tools           fetch kubectl and helm, and print their paths
   docs            write the book's generated pages: commands and configuration kinds
   tidy            check the rules that the compiler cannot check
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         Some("bench") => bench::run(rest),
         Some("conformance") => conformance::run(rest),
         Some("blackbox") => blackbox::run(rest),
+        Some("ecosystem") => ecosystem::run(rest),
         Some("tools") => tools::directory().map(|directory| println!("{}", directory.display())),
         Some("docs") => docs::run(),
         Some("tidy") => tidy::run(),

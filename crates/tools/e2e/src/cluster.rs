@@ -15,7 +15,7 @@ use crate::{
     namespace::Namespace,
     process::{Output, run},
     procfs,
-    programs::{binary, busybox, tool},
+    programs::{binary, tool},
     teardown,
 };
 
@@ -138,57 +138,17 @@ impl Cluster {
         command
     }
 
+    /// Applies manifests in the namespaces that they name, with further flags of `kubectl apply`.
+    #[track_caller]
+    pub fn apply(&self, manifest: &str, flags: &[&str]) {
+        let words = [&["apply", "-f", "-"], flags].concat();
+        run(self.command("kubectl", &words), manifest.as_bytes()).ok();
+    }
+
     /// Runs kubectl as the cluster's administrator.
     #[track_caller]
     pub fn kubectl(&self, args: &[&str]) -> Output {
         run(self.command("kubectl", args), b"")
-    }
-
-    /// Builds the image `box:1`, which only sleeps, and two versions of the test application `app`. The application is
-    /// a web server whose page shows its version and its Pod's name. A shell is its first process, because httpd as the
-    /// first process ignores SIGTERM for the whole grace period.
-    #[track_caller]
-    pub fn build_images(&self) {
-        for version in ["1", "2"] {
-            let script = format!(
-                "mkdir -p /www; echo \"version {version} on $(hostname)\" >/www/index.html; trap exit TERM; \
-                 httpd -f -v -p 8080 -h /www & wait"
-            );
-            self.build_image(&format!("app:{version}"), &["sh", "-c", &script]);
-        }
-        self.build_image("box:1", &["sh", "-c", "trap exit TERM; while :; do sleep 1; done"]);
-    }
-
-    /// Builds an image of busybox, with links for the applets that tests use.
-    #[track_caller]
-    pub fn build_image(&self, name: &str, entrypoint: &[&str]) {
-        let applets = [
-            "sh", "httpd", "wget", "nslookup", "tar", "cat", "echo", "sleep", "mkdir", "ls",
-            "hostname", "id", "env", "test", "true", "false", "touch", "rm", "nc", "stat", "ps",
-            "seq", "date", "mount", "ip", "head", "wc", "sort", "grep", "dd",
-        ];
-        let links = applets.map(|applet| format!("/bin/{applet}")).join(",");
-        let busybox = busybox();
-        let place = [
-            "images",
-            "build",
-            name,
-            "--binary",
-            &busybox,
-            "--path",
-            "/bin/busybox",
-            "--link",
-            &links,
-        ];
-        let mut command = self.namespace.command(&binary().display().to_string(), &place);
-        command
-            .arg("--name")
-            .arg(&self.name)
-            .arg("--root")
-            .arg(self.root())
-            .arg("--")
-            .args(entrypoint);
-        run(command, b"").ok();
     }
 }
 

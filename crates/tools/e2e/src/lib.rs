@@ -11,7 +11,9 @@
 mod book;
 mod cluster;
 mod diagnostics;
+mod ecosystem;
 mod guest;
+mod image;
 mod kops;
 mod kubeadm;
 mod locks;
@@ -29,7 +31,9 @@ mod traffic;
 
 pub use book::run_examples;
 pub use cluster::{Cluster, processes};
+pub use ecosystem::Programs;
 pub use guest::Guest;
+pub use image::HostImage;
 pub use kops::Kops;
 pub use kubeadm::{Join, configuration, connect, init, is_etcd_installed, join_commands, ready};
 pub use locks::{lock_machine, share_machine};

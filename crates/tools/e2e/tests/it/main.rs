@@ -25,6 +25,7 @@ mod dashboard;
 mod devices;
 mod dra_driver;
 mod dual_stack;
+mod ecosystem;
 mod encryption;
 mod external_ca;
 mod external_etcd;

@@ -1,0 +1,11 @@
+//! Programs of other projects on clusters of `windlass up`. Those of Debian run always; the others need
+//! `cargo xtask ecosystem --programs DIR`.
+
+mod cert_manager;
+mod csi;
+mod gatekeeper;
+mod kueue;
+mod metrics;
+mod postgres;
+mod prometheus;
+mod tekton;
