@@ -1,5 +1,7 @@
 //! Mounts and unmounts.
 
+pub mod namespace;
+
 use std::{
     io,
     os::fd::{AsFd, AsRawFd},

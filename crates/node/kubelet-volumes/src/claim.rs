@@ -1,6 +1,10 @@
 //! Volumes of PersistentVolumeClaims. The kubelet checks at the API server that the volume is bound to the Pod's claim.
 
-use std::path::PathBuf;
+use std::{
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
 
 use client::Resource;
 use k8s_openapi::api::core::v1::{
@@ -145,6 +149,15 @@ fn mount_work(
     Ok(Box::new(move |site| nfs.mount(site)))
 }
 
+/// Reports whether a path is the entry `name` of a directory. The kubelet's directory may be mounted at two paths, and
+/// volumes keep the path that they were created with.
+fn is_entry_of(directory: &Path, name: &str, path: &Path) -> bool {
+    let id = |path: &Path| fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
+    let Some(parent) = path.parent() else { return false };
+    let is_same = || id(parent).is_some_and(|parent| Some(parent) == id(directory));
+    path.file_name().is_some_and(|last| last == name) && (parent == directory || is_same())
+}
+
 fn local_volume(
     request: &Request<'_>,
     claim: &PersistentVolumeClaim,
@@ -161,7 +174,7 @@ fn local_volume(
     let spec = volume.spec.as_ref();
     let block = spec.and_then(|spec| spec.volume_mode.as_deref()) == Some("Block");
     // The kubelet only creates volumes in its own directory of local volumes.
-    let own = if is_own && path == root.join(&name) {
+    let own = if is_own && is_entry_of(&root, &name, &path) {
         let limited = match source.fs_type.as_deref() {
             Some(FILE_SYSTEM) => true,
             None => block,

@@ -329,4 +329,18 @@ async fn mounts_local_volumes_and_creates_only_own_ones() {
     std::fs::write(own.join("row"), "1").unwrap();
     volumes.unmount("db").await.unwrap();
     assert_eq!(std::fs::read_to_string(own.join("row")).unwrap(), "1", "it outlives its Pod");
+
+    // A volume may have another path of the same directory.
+    let other = dir.path().join("usual");
+    std::os::unix::fs::symlink(&root, &other).unwrap();
+    std::fs::remove_dir_all(&own).unwrap();
+    let mut volume = local(&other.join("local-volumes/disk"));
+    json_patch(
+        &mut volume,
+        json!({"metadata": {"annotations": {
+        "pv.kubernetes.io/provisioned-by": "windlass.local/volumes"}}}),
+    );
+    let (volumes, _) = with_claim(&root, json!({}), volume).await;
+    mounted(&volumes, &user()).await.unwrap();
+    assert!(own.exists(), "the kubelet creates it");
 }

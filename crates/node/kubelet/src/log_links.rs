@@ -1,6 +1,7 @@
 //! Links to the logs of containers in `/var/log/containers`, by which log collectors find logs and their Pods.
 //!
-//! The directory lies beside that of the Pods' logs, so that each kubelet of a machine has its own.
+//! The directory lies beside that of the Pods' logs, so that each kubelet of a machine has its own. Links are relative,
+//! so that they also work where both are mounted elsewhere.
 
 use std::{
     fs, io,
@@ -22,8 +23,11 @@ pub(crate) fn link(
     attempt: u32,
     id: &str,
 ) -> io::Result<()> {
-    let target = paths::log_dir(logs, pod).join(container).join(format!("{attempt}.log"));
-    if !target.exists() {
+    let log = paths::log_dir(logs, pod).join(container).join(format!("{attempt}.log"));
+    let Some(target) = logs.parent().and_then(|above| log.strip_prefix(above).ok()) else {
+        return Ok(());
+    };
+    if !log.exists() {
         // The runtime writes logs elsewhere.
         return Ok(());
     }
@@ -33,7 +37,7 @@ pub(crate) fn link(
     name.truncate(MAX_FILE_NAME - ".log".len());
     let directory = directory(logs);
     fs::create_dir_all(&directory)?;
-    match symlink(&target, directory.join(name + ".log")) {
+    match symlink(Path::new("..").join(target), directory.join(name + ".log")) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         _ => Ok(()),
     }
@@ -86,6 +90,12 @@ mod tests {
             link(&logs, &pod("web"), "app", 2, "0123").unwrap();
         }
         assert_eq!(links(directory.path()), ["web_ns_app-0123.log"]);
+        let moved = tempfile::tempdir().unwrap();
+        let (here, there) = (directory.path().join("containers"), moved.path().join("log"));
+        assert!(fs::read_link(here.join("web_ns_app-0123.log")).unwrap().is_relative());
+        fs::rename(directory.path(), &there).unwrap();
+        assert!(there.join("containers/web_ns_app-0123.log").exists());
+        fs::rename(&there, directory.path()).unwrap();
         remove_dangling(&logs).unwrap();
         let path = directory.path().join("containers/web_ns_app-0123.log");
         assert_eq!(fs::read_to_string(&path).unwrap(), "text");

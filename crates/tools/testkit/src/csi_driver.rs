@@ -58,6 +58,8 @@ pub struct CsiDriver {
     pub plugin: PluginInfo,
     /// The usage that it reports for every volume.
     pub usage: Vec<v1::VolumeUsage>,
+    /// The kubelet's directory as the kubelet names it, and its path for the driver.
+    pub kubelet: Option<(PathBuf, PathBuf)>,
     directory: PathBuf,
     mounts: Arc<dyn Mounts>,
     state: Mutex<State>,
@@ -87,6 +89,7 @@ impl CsiDriver {
                 supported_versions: vec!["1.0.0".to_owned()],
             },
             usage: Vec::new(),
+            kubelet: None,
             directory: directory.to_owned(),
             mounts,
             state: Mutex::default(),
@@ -139,6 +142,14 @@ impl CsiDriver {
     /// Returns the directory of a volume's contents.
     pub fn volume(&self, id: &str) -> PathBuf {
         self.directory.join("volumes").join(id)
+    }
+
+    /// Returns the path at which the driver reaches a path of the kubelet.
+    fn reach(&self, path: &str) -> PathBuf {
+        let below = self.kubelet.as_ref().and_then(|(named, reached)| {
+            Some(reached.join(Path::new(path).strip_prefix(named).ok()?))
+        });
+        below.unwrap_or_else(|| path.into())
     }
 
     /// Serves at its socket. Must be called within a Tokio runtime.
@@ -214,7 +225,8 @@ impl Node for CsiService {
         let request = request.into_inner();
         self.0.state().publishes.push(request.clone());
         self.0.called("NodePublishVolume", &request.volume_id).await?;
-        let (volume, target) = (self.0.volume(&request.volume_id), Path::new(&request.target_path));
+        let volume = self.0.volume(&request.volume_id);
+        let target = &self.0.reach(&request.target_path);
         let access = request.volume_capability.and_then(|capability| capability.access_type);
         if matches!(access, Some(AccessType::Block(_))) {
             std::fs::write(target, "").map_err(io)?;
@@ -235,8 +247,8 @@ impl Node for CsiService {
     ) -> Result<Response<v1::NodeUnpublishVolumeResponse>, Status> {
         let request = request.into_inner();
         self.0.called("NodeUnpublishVolume", &request.volume_id).await?;
-        let target = Path::new(&request.target_path);
-        self.0.mounts.unmount(target).map_err(|error| Status::internal(error.to_string()))?;
+        let target = self.0.reach(&request.target_path);
+        self.0.mounts.unmount(&target).map_err(|error| Status::internal(error.to_string()))?;
         Ok(Response::new(v1::NodeUnpublishVolumeResponse {}))
     }
 
@@ -246,7 +258,7 @@ impl Node for CsiService {
     ) -> Result<Response<v1::NodeGetVolumeStatsResponse>, Status> {
         let request = request.into_inner();
         self.0.called("NodeGetVolumeStats", &request.volume_id).await?;
-        if !Path::new(&request.volume_path).exists() {
+        if !self.0.reach(&request.volume_path).exists() {
             return Err(Status::not_found("nothing is published there"));
         }
         Ok(Response::new(v1::NodeGetVolumeStatsResponse { usage: self.0.usage.clone() }))
