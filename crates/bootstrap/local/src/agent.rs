@@ -1,12 +1,12 @@
 //! The agent process of a node: kubelet, service proxy and Pod network.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use bootstrap_core::{Layout, addons};
 use client::Client;
 use telemetry::Recorder;
 
-use crate::{cluster::Cluster, error::Error, metrics, network};
+use crate::{cluster::Cluster, error::Error, metrics, network, nodes::paths};
 
 /// Runs the agent until shutdown.
 pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
@@ -18,7 +18,9 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
         bootstrap_kubeconfig: Some(layout.kubeconfig("bootstrap-kubelet.conf")),
         hostname_override: Some(cluster.settings.node_name.clone()),
         node_ip: vec![cluster.settings.address.to_string()],
-        root_dir: layout.kubelet.clone(),
+        root_dir: kubelet_directory(&cluster),
+        // The kubeconfig names this directory, and is also read on the host.
+        cert_dir: Some(layout.kubelet.join("pki")),
         ..kubelet::Args::default()
     };
     // A node that has just joined has only a bootstrap token, with which it requests its certificate.
@@ -57,6 +59,11 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     }
     kubelet::run(config, Some(client), tasks).await?;
     Ok(())
+}
+
+/// Returns the kubelet's directory as drivers of volumes see it. A holder of an earlier version has not mounted it.
+fn kubelet_directory(node: &Cluster) -> PathBuf {
+    if paths::are_mounted(node) { paths::KUBELET.into() } else { node.layout().kubelet }
 }
 
 /// Announces the addresses of LoadBalancer Services if they come from ranges.

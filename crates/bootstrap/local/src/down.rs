@@ -11,7 +11,13 @@ use net_core::Family;
 use netlink::Net;
 use sys::supervision;
 
-use crate::{cluster::Cluster, context, error::Error, mark, nodes, process::Role};
+use crate::{
+    cluster::Cluster,
+    context,
+    error::Error,
+    mark, nodes,
+    process::{self, Role},
+};
 
 /// Stops a cluster and removes everything that it created.
 #[derive(Clone, Debug, clap::Args)]
@@ -64,7 +70,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
     if let Some(pid) = Role::Containerd.running(&cluster) {
         supervision::stop(pid, GRACE).await;
     }
-    for pid in processes_under(&cluster) {
+    for pid in process::shims(&cluster) {
         supervision::stop(pid, Duration::from_secs(2)).await;
     }
     remove_network(&cluster);
@@ -84,6 +90,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
     remove_cgroups(&cluster.cgroup()).await;
     let kubeconfig = args.kubeconfig.as_deref().or(cluster.settings.kubeconfig.as_deref());
     context::remove(&cluster, &context::path(kubeconfig))?;
+    nodes::paths::remove_mount_points(&cluster);
     remove_files(&cluster, args.keep_data)
 }
 
@@ -125,29 +132,6 @@ fn start_runtime(cluster: &Cluster) -> bool {
         tracing::warn!(%error, "cannot start containerd to remove the cluster's Pods");
     }
     started.is_ok()
-}
-
-/// Returns the shims of the cluster, which outlive their containerd.
-fn processes_under(cluster: &Cluster) -> Vec<i32> {
-    let own = std::process::id().cast_signed();
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
-        .filter(|pid| *pid != own)
-        .filter(|pid| {
-            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            is_shim_under(&cluster.root, &String::from_utf8_lossy(&line))
-        })
-        .collect()
-}
-
-/// Returns `true` for the command line of a shim with a path under `root`. Compares path components, because another
-/// root may start with the same letters.
-fn is_shim_under(root: &Path, line: &str) -> bool {
-    let mut words = line.split('\0');
-    let program = words.next().unwrap_or_default();
-    program.ends_with("containerd-shim-runc-v2")
-        && words.any(|word| Path::new(word).starts_with(root))
 }
 
 /// Removes the bridge, the CNI plugin's tables and the service proxy's tables.
@@ -299,23 +283,6 @@ mod tests {
             remove_tables(&net, "wl-dev").unwrap();
             let deleted = ["windlass-cni-wl-dev", TABLE].map(|t| format!("delete table ip {t}\n"));
             assert_eq!(net.take_log(), deleted);
-        }
-    }
-
-    #[test]
-    fn finds_only_shims_of_the_cluster() {
-        let shim = |root: &str| {
-            let address = format!("{root}/run/containerd.sock");
-            format!("/usr/bin/containerd-shim-runc-v2\0-namespace\0k8s.io\0-address\0{address}\0")
-        };
-        let root = Path::new("/var/lib/windlass/dev");
-        for (line, ours) in [
-            (shim("/var/lib/windlass/dev"), true),
-            (shim("/var/lib/windlass/dev2"), false),
-            (shim("/run/containerd"), false),
-            ("vi\0/var/lib/windlass/dev/cluster.json".to_owned(), false),
-        ] {
-            assert_eq!(is_shim_under(root, &line), ours, "{line:?}");
         }
     }
 }

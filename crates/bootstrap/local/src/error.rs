@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::{
     config::{ConfigError, LoadBalancerError, PublishError},
+    manifests::ManifestsError,
     problem::Problem,
     secrets_error::SecretsError,
 };
@@ -117,7 +118,7 @@ pub enum Error {
     #[error(transparent)]
     Kernel(#[from] netlink::Error),
     #[error(transparent)]
-    PidFile(#[from] sys::Error),
+    System(#[from] sys::Error),
     #[error(transparent)]
     ProxyConfig(#[from] proxy::ConfigError),
     #[error(transparent)]
@@ -150,6 +151,8 @@ pub enum Error {
     Network(#[from] cni::InstallError),
     #[error(transparent)]
     Announcement(#[from] vip::Error),
+    #[error(transparent)]
+    Manifests(#[from] ManifestsError),
     #[error(transparent)]
     Machine(#[from] instances::Error),
 }

@@ -1,5 +1,7 @@
 //! The images that a cluster needs: packed from its binary, and imported into every node's container runtime.
 
+pub(crate) mod archives;
+
 use std::{
     fs, io,
     os::unix::fs::{MetadataExt, symlink},
@@ -83,7 +85,7 @@ pub(crate) fn delay_agent(cluster: &Cluster) -> Result<(), Error> {
     fs::write(&path, "").map_err(Error::file("writing", &path))
 }
 
-/// Imports the images into one runtime, unless it already has them.
+/// Imports the images into one runtime, unless it already has them, and the user's archives.
 async fn import_into(
     node: &Cluster,
     version: &str,
@@ -93,15 +95,15 @@ async fn import_into(
     let socket = node.containerd_socket();
     let up = wait(deadline, async || tokio::net::UnixStream::connect(&socket).await.is_ok());
     check_up(node, up.await, "containerd", Role::Containerd)?;
-    if has_images(node, version) {
-        return Ok(());
+    if !has_images(node, version) {
+        let (marker, archive, version) = (marker(node), archive.to_owned(), version.to_owned());
+        blocking("importing images", move || {
+            oci::import(&socket, &archive)?;
+            Ok(pki::write_file(&marker, version.as_bytes(), 0o644)?)
+        })
+        .await?;
     }
-    let (marker, archive, version) = (marker(node), archive.to_owned(), version.to_owned());
-    blocking("importing images", move || {
-        oci::import(&socket, &archive)?;
-        Ok(pki::write_file(&marker, version.as_bytes(), 0o644)?)
-    })
-    .await
+    archives::import(node).await
 }
 
 fn marker(node: &Cluster) -> PathBuf {

@@ -24,6 +24,7 @@ mod health;
 mod images;
 mod kubectl;
 mod logs;
+mod manifests;
 mod mark;
 mod metrics;
 mod network;
@@ -55,10 +56,12 @@ pub use down::{Args as DownArgs, run as down};
 pub use error::Error;
 pub use kubectl::{Args as KubectlArgs, run as kubectl};
 pub use logs::{Args as LogsArgs, run as logs};
+pub use manifests::ManifestsError;
 pub use network::{Command as NetworkCommand, print as print_network, run as run_network};
 pub use nodes::{
     cmd::{Args as NodeArgs, run as node},
     join::run as join_node,
+    paths::enter as enter_first_node,
     space::{enter as enter_node, hold as hold_node},
 };
 pub use secrets::{Args as SecretsArgs, run as secrets_encrypt};

@@ -5,7 +5,7 @@
 
 use std::{fs, io, path::Path};
 
-use crate::error::Error;
+use crate::{cluster::Cluster, error::Error, images, manifests};
 
 const MARK: &str = ".windlass-cluster";
 /// The directory contains keys and objects, so other users of the host get no access.
@@ -18,7 +18,7 @@ pub(crate) fn claim(root: &Path, name: &str) -> Result<(), Error> {
         Some(owner) => return Err(Error::OthersRoot { root: root.to_owned(), owner }),
         None => {}
     }
-    if !root.join("cluster.json").exists() && !is_empty(root)? {
+    if !root.join("cluster.json").exists() && !is_empty(root, prepared(root))? {
         return Err(Error::Occupied(root.to_owned()));
     }
     sys::make_directories(root, ROOT_MODE).map_err(Error::file("creating", root))?;
@@ -44,8 +44,15 @@ fn owner(root: &Path) -> Result<Option<String>, Error> {
     }
 }
 
-/// Returns `true` if there are only directories, such as a mount point for the store's disk.
-fn is_empty(root: &Path) -> Result<bool, Error> {
+/// Returns the directories that a user may fill before the first start. Elsewhere than at the usual place, they may be
+/// those of another program.
+fn prepared(root: &Path) -> &'static [&'static str] {
+    let is_usual = root.parent() == Cluster::default_root("NAME").parent();
+    if is_usual { &[manifests::DIRECTORY, images::archives::DIRECTORY] } else { &[] }
+}
+
+/// Returns `true` if there are only directories, such as a mount point for the store's disk. Leaves `skipped` out.
+fn is_empty(root: &Path, skipped: &[&str]) -> Result<bool, Error> {
     let mut directories = vec![root.to_owned()];
     while let Some(directory) = directories.pop() {
         let entries = match fs::read_dir(&directory) {
@@ -55,6 +62,9 @@ fn is_empty(root: &Path) -> Result<bool, Error> {
         };
         for entry in entries {
             let entry = entry.map_err(Error::file("reading", &directory))?;
+            if skipped.iter().any(|name| entry.path() == root.join(name)) {
+                continue;
+            }
             if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 return Ok(false);
             }
@@ -83,10 +93,23 @@ mod tests {
     }
 
     #[test]
+    fn accepts_prepared_directories_at_the_usual_place() {
+        assert_eq!(prepared(Path::new("/var/lib/windlass/dev")), ["manifests", "images"]);
+        assert_eq!(prepared(Path::new("/srv/dev")), [""; 0]);
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("manifests")).unwrap();
+        fs::write(dir.path().join("manifests/a.yaml"), "").unwrap();
+        assert!(!is_empty(dir.path(), &[]).unwrap());
+        assert!(is_empty(dir.path(), &["manifests", "images"]).unwrap());
+        fs::write(dir.path().join("a.yaml"), "").unwrap();
+        assert!(!is_empty(dir.path(), &["manifests", "images"]).unwrap());
+    }
+
+    #[test]
     fn rejects_directory_with_other_files() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("var/lib")).unwrap();
-        assert!(is_empty(dir.path()).unwrap(), "a place for the store's disk");
+        assert!(is_empty(dir.path(), &[]).unwrap(), "a place for the store's disk");
         fs::write(dir.path().join("var/lib/photo.jpg"), "").unwrap();
         for refused in [claim(dir.path(), "dev"), check(dir.path(), "dev")] {
             assert!(refused.is_err());

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::{
     cluster::{Cluster, DEFAULT_NAME},
     error::Error,
-    preflight,
+    images, manifests, preflight,
     process::Role,
 };
 
@@ -48,7 +48,9 @@ pub async fn run(args: Args) -> Result<bool, Error> {
         well &= runtime_answers(&node).await;
     }
     well &= runtime_answers(&cluster).await;
+    well &= have_archives(&cluster)?;
     well &= has_space(&cluster);
+    well &= manifests::report(&root);
     let client = cluster.admin_client()?;
     match client.list::<Value>(&Resource::NODES, "", &ListOptions::default()).await {
         Err(error) => {
@@ -75,6 +77,14 @@ pub async fn run(args: Args) -> Result<bool, Error> {
         }
     }
     Ok(well)
+}
+
+/// Returns `true` if every node has the images of the cluster's archives, as far as `up` tried.
+fn have_archives(cluster: &Cluster) -> Result<bool, Error> {
+    let nodes = std::iter::once(cluster.clone()).chain(cluster.members()?);
+    let errors: Vec<_> = nodes.flat_map(|node| images::archives::errors(&node)).collect();
+    errors.iter().for_each(|error| println!("  ✗ {error}"));
+    Ok(errors.is_empty())
 }
 
 /// Returns `true` if containerd responds or does not run. The kubelet reports a hung runtime only after minutes, as

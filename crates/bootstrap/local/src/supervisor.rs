@@ -40,6 +40,8 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     tasks.keep("certificates", move || {
         crate::certs::keep_renewed(renewed.clone(), std::sync::Arc::new(rt::SystemClock))
     });
+    let followed = cluster.clone();
+    tasks.keep("manifests", move || crate::manifests::follow(followed.clone()));
     tasks.shutdown().stopping().await;
     // `down` stops the others itself, because it needs the runtime until the Pods are removed.
     if cluster.run().join("stopping").exists() {

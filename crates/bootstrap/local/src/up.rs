@@ -24,7 +24,7 @@ use crate::{
     configure::{self, ConfigArgs},
     containerd, context,
     error::Error,
-    images, mark, metrics, network, nodes, preflight,
+    images, manifests, mark, metrics, network, nodes, preflight,
     process::{Role, notify_supervisor},
     replicated, secrets, status, takeover,
     wait::{check_up, wait},
@@ -129,6 +129,9 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let deadline = Instant::now() + Duration::from_secs(args.timeout);
     let client = cluster.admin_client()?;
     api_and_images(&cluster, &members, &client, &progress, deadline).await?;
+    for error in std::iter::once(&cluster).chain(&members).flat_map(images::archives::errors) {
+        progress.note(&error);
+    }
     let add_ons = add_ons(&cluster, &client, served_balancers);
     progress.step("install cluster DNS and bootstrap objects", add_ons).await?;
     if !members.is_empty() {
@@ -355,6 +358,8 @@ fn prepare(cluster: &Cluster, progress: &Progress) -> Result<(), Error> {
         cluster.logs(),
         cluster.store(),
         cluster.root.join("bin"),
+        cluster.root.join(manifests::DIRECTORY),
+        cluster.root.join(images::archives::DIRECTORY),
         layout.manifests(),
         layout.kubelet.join("pki"),
     ] {

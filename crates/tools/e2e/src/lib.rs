@@ -40,7 +40,7 @@ pub use locks::{lock_machine, share_machine};
 pub use machines::{Host, Machines};
 pub use process::{Background, Output, fetch_script, parent, until, until_within};
 pub use procfs::proportional_size;
-pub use programs::{binary, tool};
+pub use programs::{binary, busybox, tool};
 pub use rack::{BootMethod, Rack, RunningMachine, TangServer};
 pub use session::Session;
 pub use shared::{shared, shared_alone};

@@ -40,7 +40,7 @@ pub fn tool(program: &str) -> String {
 }
 
 /// Returns the path of busybox, which test images contain.
-pub(crate) fn busybox() -> String {
+pub fn busybox() -> String {
     let known = ["/bin/busybox", "/usr/bin/busybox"];
     let found = known.into_iter().find(|path| Path::new(path).is_file());
     found

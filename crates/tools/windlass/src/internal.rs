@@ -48,6 +48,9 @@ fn background(process: Background) -> ExitCode {
         Background::Enter { command, .. } => fail(&local::enter_node(&cluster, &command)),
         Background::Join(_) => run_command("windlass", local::join_node(cluster)),
         Background::Supervisor(_) => {
+            if let Err(error) = local::enter_first_node(&cluster) {
+                return fail(&error);
+            }
             run_component(name, async move |tasks| local::run_supervisor(cluster, &tasks).await)
         }
         Background::ControlPlane(_) => {

@@ -24,9 +24,8 @@ use crate::{
     replicated,
 };
 
-/// Directories that nodes must not share: names of network namespaces, sockets of the runtime, and results of CNI
-/// plugins.
-const PRIVATE: [&str; 3] = ["/run/netns", "/run/containerd", "/var/lib/cni"];
+/// Directories that nodes must not share: names of network namespaces, and results of CNI plugins.
+const PRIVATE: [&str; 2] = ["/run/netns", "/var/lib/cni"];
 const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(2);
 
@@ -41,12 +40,14 @@ pub fn hold(node: &Cluster) -> Result<(), Error> {
     sys::pause().map_err(|source| Error::Wait { subject: "a signal", source })
 }
 
-/// The directories of a cluster's root that are hidden from further nodes: keys, objects, sockets, and other nodes.
-const HIDDEN: [&str; 4] = ["etc", "nodes", "run", "var"];
+/// The directories of a cluster's root that are hidden from further nodes: keys, objects, manifests, sockets, images, and
+/// other nodes.
+const HIDDEN: [&str; 7] = ["etc", "images", "manifests", "nodes", "run", "snapshots", "var"];
 
 fn make(node: &Cluster) -> Result<(), Error> {
     let mut bound = vec![(write_hosts(node)?, PathBuf::from(HOSTS))];
     let mounts = node.settings.extra_mounts.iter();
+    bound.extend(super::paths::mounts(node)?);
     bound.extend(mounts.map(|mount| (mount.host_path.clone(), mount.container_path.clone())));
     let home = Layout::under(node.home()).kubernetes;
     let mut kept =
@@ -103,13 +104,14 @@ fn write_hosts(node: &Cluster) -> Result<PathBuf, Error> {
     Ok(path)
 }
 
-/// Enters a node's namespaces and executes a command. The caller must be in the node's PID namespace. Returns only on
-/// failure.
+/// Enters a node's namespaces and executes a command. The caller must be in the PID namespace of a further node. Returns
+/// only on failure.
 pub fn enter(node: &Cluster, command: &[OsString]) -> Error {
     let Some((program, arguments)) = command.split_first() else {
         return Error::NoCommand;
     };
-    if let Err(error) = enter_namespaces(node) {
+    let entered = if node.is_member() { enter_namespaces(node) } else { super::paths::enter(node) };
+    if let Err(error) = entered {
         return error;
     }
     let source = Command::new(program).args(arguments).current_dir(Path::new("/")).exec();

@@ -62,6 +62,9 @@ fn csi_volume_is_attached_staged_published_and_unmounted() {
     let tasks = rt::Tasks::new(rt::Shutdown::new());
     let mut driver = CsiDriver::new(DRIVER, &place, Arc::new(HostMounts));
     driver.info.node_id = "e2e-node".to_owned();
+    // The kubelet and drivers in Pods use the usual path, at which the test has another directory.
+    driver.kubelet = Some(("/var/lib/kubelet".into(), kubelet.clone()));
+    driver.plugin.endpoint = format!("/var/lib/kubelet/plugins/{DRIVER}/csi.sock");
     let driver = Arc::new(driver);
     driver.serve(&tasks).unwrap();
     let registrar = kubelet.join("plugins_registry/e2e.sock");

@@ -108,6 +108,7 @@ fn three_nodes_reach_each_other_and_survive_a_lost_node() {
     assert_eq!(listed.matches("running").count(), 3, "{listed}");
     everything_reaches_everything(&s);
     policy_applies_to_pods_of_other_nodes(&s);
+    crate::paths::pods_see_usual_paths(&s, "worker");
     // Logs, exec and port-forward go through the API server to a kubelet on another node.
     s.until("logs web-worker2", |text| text.contains("GET") || text.contains("response"));
     let mut forward = s.start("port-forward pod/web-worker 18080:8080");

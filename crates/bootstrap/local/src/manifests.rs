@@ -1,0 +1,279 @@
+//! The directory `manifests` of a cluster: applies the objects of its files, and deletes those whose entry is gone.
+//!
+//! The supervisor looks at the directory every two seconds. Objects are applied by server-side apply. A record beside
+//! the cluster's data ([`record`]) names the objects that were applied, so only these are deleted. An object that
+//! existed before its first apply is never deleted. A file with an error keeps its objects, and does not stop others.
+//! Read [`Manifests::sync`] first.
+
+mod apply;
+mod files;
+mod record;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+
+use client::Client;
+
+pub(crate) use self::report::report;
+use self::{
+    apply::Kinds,
+    files::{Content, Stamp},
+    record::{FileState, Key, Record},
+};
+use crate::{cluster::Cluster, error::Error};
+
+/// The directory below the cluster's root.
+pub(crate) const DIRECTORY: &str = "manifests";
+/// The record below the cluster's root. `down --keep-data` keeps it, as it keeps the objects.
+const RECORD: &str = "var/lib/manifests.json";
+const INTERVAL: Duration = Duration::from_secs(2);
+/// A file that changed more recently may be half-written.
+const SETTLED: Duration = Duration::from_secs(1);
+/// The longest delay between two attempts on files with errors.
+const LONGEST_DELAY: Duration = Duration::from_secs(60);
+
+/// An error in applying a cluster's manifests. Errors of single files are recorded instead.
+#[derive(Debug, thiserror::Error)]
+pub enum ManifestsError {
+    #[error(
+        "reading the manifests in {}: {source}; the objects of its files stay as they are",
+        path.display()
+    )]
+    Directory { path: PathBuf, source: std::io::Error },
+    #[error(
+        "every user may write to {}, and its files have the rights of an administrator; run chmod o-w",
+        path.display()
+    )]
+    Writable { path: PathBuf },
+    #[error("{} has more than {limit} files", path.display())]
+    Files { path: PathBuf, limit: usize },
+    #[error("reading the record of applied manifests {}: {source}", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error(
+        "the record of applied manifests {}: {source}; remove it to apply all files anew",
+        path.display()
+    )]
+    Record { path: PathBuf, source: serde_json::Error },
+    #[error("writing the record of applied manifests: {0}")]
+    Write(#[from] pki::Error),
+    #[error("applying manifests: {0}")]
+    Api(#[from] client::Error),
+    #[error("reading a manifest: {0}")]
+    Task(#[from] tokio::task::JoinError),
+}
+
+/// Follows a cluster's directory until it is dropped.
+pub(crate) async fn follow(cluster: Cluster) {
+    let mut manifests = Manifests::new(&cluster.root);
+    loop {
+        tokio::time::sleep(INTERVAL).await;
+        let now = SystemTime::now();
+        match manifests.is_due(now) {
+            Ok(false) => continue,
+            Ok(true) => {}
+            Err(error) => {
+                manifests.note(&error);
+                continue;
+            }
+        }
+        let done = match cluster.admin_client() {
+            Ok(client) => manifests.sync(&client, now).await.map_err(Error::from),
+            Err(error) => Err(error),
+        };
+        match done {
+            Ok(()) => manifests.noted.clear(),
+            // The server is starting or stopping.
+            Err(Error::Manifests(ManifestsError::Api(_))) => {}
+            Err(error) => manifests.note(&error),
+        }
+    }
+}
+
+/// The state between two looks at the directory.
+pub(crate) struct Manifests {
+    directory: PathBuf,
+    record: PathBuf,
+    /// The files at the last pass that ended, with their changes.
+    seen: Option<BTreeMap<String, Stamp>>,
+    /// The time of the next attempt on files with errors, and the delay before it.
+    retry: Option<(SystemTime, Duration)>,
+    /// The last error in the log, which is not repeated.
+    noted: String,
+}
+
+impl Manifests {
+    pub(crate) fn new(root: &Path) -> Self {
+        Self {
+            directory: root.join(DIRECTORY),
+            record: root.join(RECORD),
+            seen: None,
+            retry: None,
+            noted: String::new(),
+        }
+    }
+
+    fn note(&mut self, error: &dyn std::error::Error) {
+        let text = error.to_string();
+        if text != self.noted {
+            tracing::error!(error = text, "cannot follow the manifests");
+            self.noted = text;
+        }
+    }
+
+    /// Reports whether files have changed, or files with errors are to be tried again.
+    fn is_due(&self, now: SystemTime) -> Result<bool, ManifestsError> {
+        let stamps = files::scan(&self.directory)?;
+        if self.retry.is_some_and(|(at, _)| now >= at) {
+            return Ok(true);
+        }
+        let changed = self.seen.as_ref() != Some(&stamps);
+        // Without files and a record there was never an object.
+        let is_unused = self.seen.is_none() && stamps.is_empty() && !self.record.exists();
+        Ok(changed && !is_unused)
+    }
+
+    /// Applies changed files and deletes objects whose entry is gone.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the directory or the record cannot be read, or the server does not answer. The objects of files with
+    /// errors are neither deleted nor changed, and the errors are recorded.
+    pub(crate) async fn sync(
+        &mut self,
+        client: &Client,
+        now: SystemTime,
+    ) -> Result<(), ManifestsError> {
+        let stamps = files::scan(&self.directory)?;
+        let mut record = Record::load(&self.record)?;
+        let mut pass = Pass { client, kinds: Kinds::default(), wanted: BTreeMap::new() };
+        let (mut unsettled, mut changed) = (false, Vec::new());
+        for (name, stamp) in &stamps {
+            let path = self.directory.join(name);
+            // A file that may be half-written keeps its state.
+            if stamp.is_recent(now) {
+                unsettled = true;
+                pass.keep(name, &record);
+            } else if is_applied(&path, record.files.get(name)).await? {
+                pass.keep(name, &record);
+            } else {
+                changed.push((name, path));
+            }
+        }
+        for (name, path) in changed {
+            let read = tokio::task::spawn_blocking(move || files::read(&path)).await?;
+            let state = pass.file(name, read, &mut record, &self.record).await?;
+            record.files.insert(name.clone(), state);
+        }
+        record.files.retain(|name, _| stamps.contains_key(name));
+        for (key, file) in record.leftovers(&pass.wanted) {
+            match apply::delete(client, &record.objects[&key]).await? {
+                Ok(()) => drop(record.objects.remove(&key)),
+                // The file may be gone, and the error is shown all the same.
+                Err(error) => record.files.entry(file).or_default().errors.push(error),
+            }
+        }
+        record.save(&self.record)?;
+        if self.seen.as_ref() != Some(&stamps) {
+            self.retry = None;
+        }
+        self.schedule(now, record.has_errors());
+        self.seen = (!unsettled).then_some(stamps);
+        Ok(())
+    }
+
+    /// Plans the next attempt after errors, with growing delays until a file changes.
+    fn schedule(&mut self, now: SystemTime, has_errors: bool) {
+        let delay = match self.retry {
+            Some((_, delay)) => (delay * 2).min(LONGEST_DELAY),
+            None => INTERVAL,
+        };
+        self.retry = has_errors.then(|| (now + delay, delay));
+    }
+}
+
+/// Reports whether the content of a file was applied without errors.
+async fn is_applied(path: &Path, state: Option<&FileState>) -> Result<bool, ManifestsError> {
+    let Some(state) = state.filter(|state| state.errors.is_empty()) else { return Ok(false) };
+    let path = path.to_owned();
+    let hash = tokio::task::spawn_blocking(move || files::hash(&path)).await?;
+    Ok(hash.is_ok_and(|hash| hash == state.hash))
+}
+
+/// One pass over the files.
+struct Pass<'a> {
+    client: &'a Client,
+    kinds: Kinds,
+    /// The objects that files have, each with the first file that has it.
+    wanted: BTreeMap<Key, String>,
+}
+
+impl Pass<'_> {
+    /// Keeps the recorded objects of a file.
+    fn keep(&mut self, file: &str, record: &Record) {
+        for (key, object) in record.objects.iter().filter(|(_, object)| object.file == file) {
+            self.wanted.entry(key.clone()).or_insert_with(|| object.file.clone());
+        }
+    }
+
+    /// Applies a file and returns its new state.
+    async fn file(
+        &mut self,
+        name: &str,
+        read: Result<Content, String>,
+        record: &mut Record,
+        path: &Path,
+    ) -> Result<FileState, ManifestsError> {
+        let content = match read {
+            Ok(content) => content,
+            Err(error) => {
+                self.keep(name, record);
+                return Ok(FileState { hash: String::new(), errors: vec![error] });
+            }
+        };
+        let mut state = FileState { hash: content.hash, errors: Vec::new() };
+        let mut objects = Vec::new();
+        for object in content.objects {
+            match self.kinds.locate(self.client, object).await? {
+                Err(error) => state.errors.push(error),
+                Ok((key, object)) => match self.wanted.get(&key) {
+                    Some(other) => {
+                        state.errors.push(format!("{key} is also in the file {other}"));
+                    }
+                    None => {
+                        self.wanted.insert(key.clone(), name.to_owned());
+                        objects.push((key, object));
+                    }
+                },
+            }
+        }
+        if !state.errors.is_empty() {
+            // An entry whose kind is unknown now may be one of the recorded objects.
+            self.keep(name, record);
+        }
+        // Which objects existed before is recorded before the first is created, so that it also holds after a crash.
+        for (key, object) in &objects {
+            if !record.objects.contains_key(key) {
+                let existed = apply::exists(self.client, object).await?;
+                record.objects.insert(key.clone(), object.to_record(name, existed));
+            }
+        }
+        record.save(path)?;
+        for (key, object) in objects {
+            match apply::apply(self.client, &object).await? {
+                Ok(uid) => {
+                    if let Some(recorded) = record.objects.get_mut(&key) {
+                        recorded.applied(uid, name, &object.resource);
+                    }
+                }
+                Err(error) => state.errors.push(format!("{key}: {error}")),
+            }
+        }
+        Ok(state)
+    }
+}
