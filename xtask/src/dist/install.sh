@@ -1,9 +1,9 @@
 #!/bin/sh
 # Installs windlass from the directory of this script, or removes it.
 #
-#   install.sh [--prefix DIR]            the binary, into DIR/bin [/usr/local]
+#   install.sh [--prefix DIR]            the binary and its manual pages, into DIR/bin and DIR/share/man [/usr/local]
 #   install.sh --service [UP'S FLAGS]    also a systemd service that starts `windlass up` at boot
-#   install.sh --remove [--prefix DIR]   the binary and the service; clusters and their data stay
+#   install.sh --remove [--prefix DIR]   the binary, its pages and the service; clusters and their data stay
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -46,6 +46,12 @@ while [ $# -gt 0 ]; do
     shift
 done
 binary=$prefix/bin/windlass
+manual=$prefix/share/man/man1
+
+# The next version may have other commands.
+remove_manual() {
+    rm -f "$manual"/windlass.1 "$manual"/windlass-*.1
+}
 
 if [ $action = remove ]; then
     if [ -e $unit ]; then
@@ -54,6 +60,7 @@ if [ $action = remove ]; then
         systemctl daemon-reload
     fi
     rm -f "$binary"
+    remove_manual
     echo "removed $binary; \`windlass down\` would have removed a cluster's data in /var/lib/windlass"
     exit 0
 fi
@@ -72,6 +79,8 @@ mkdir -p "$prefix/bin" && [ -w "$prefix/bin" ] ||
 # The name appears with the whole file, also while the old binary runs.
 install -m 755 "$here/windlass" "$binary.new"
 mv -f "$binary.new" "$binary"
+remove_manual
+"$binary" internal man-pages "$manual" >/dev/null || echo "install.sh: there are no manual pages in $manual" >&2
 echo "installed $("$binary" version -o short) as $binary"
 
 if [ -n "$service" ]; then

@@ -17,12 +17,20 @@ struct Scene {
     root: PathBuf,
 }
 
+/// Returns a script that prints a version, and writes the page of one command.
+fn script(version: &str, command: &str) -> String {
+    format!(
+        "#!/bin/sh\nif [ \"$1\" = internal ]; then\n    mkdir -p \"$3\" && : >\"$3/windlass-{command}.1\"\nfi\necho \
+         {version}\n"
+    )
+}
+
 impl Scene {
     fn new(name: &str) -> Self {
         let root = std::env::temp_dir().join(format!("xtask-{name}-{}", std::process::id()));
         let scene = Self { root };
         fs::create_dir_all(scene.release()).unwrap();
-        scene.add("windlass", "#!/bin/sh\necho v1\n");
+        scene.add("windlass", &script("v1", "up"));
         scene.add("install.sh", INSTALLER);
         write_checksums(&scene.release()).unwrap();
         scene
@@ -38,6 +46,17 @@ impl Scene {
 
     fn binary(&self) -> PathBuf {
         self.prefix().join("bin/windlass")
+    }
+
+    fn manual(&self) -> PathBuf {
+        self.prefix().join("share/man/man1")
+    }
+
+    fn pages(&self) -> Vec<String> {
+        let pages = fs::read_dir(self.manual()).unwrap().flatten();
+        let mut names: Vec<_> = pages.map(|page| page.file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
     }
 
     fn add(&self, name: &str, text: &str) {
@@ -75,13 +94,17 @@ fn installs_replaces_and_removes_the_binary() {
     let output = scene.install(&[]);
     assert!(output.status.success(), "{output:?}");
     assert!(String::from_utf8(output.stdout).unwrap().contains("installed v1 as"));
-    scene.add("windlass", "#!/bin/sh\necho v2\n");
+    assert_eq!(scene.pages(), ["windlass-up.1"]);
+    write(&scene.manual().join("other.1"), "").unwrap();
+    scene.add("windlass", &script("v2", "down"));
     fs::remove_file(scene.release().join("SHA256SUMS")).unwrap();
     write_checksums(&scene.release()).unwrap();
     assert!(scene.install(&[]).status.success());
     assert!(text(&scene.binary()).contains("v2"));
+    assert_eq!(scene.pages(), ["other.1", "windlass-down.1"]);
     assert!(scene.install(&["--remove"]).status.success());
     assert!(!scene.binary().exists());
+    assert_eq!(scene.pages(), ["other.1"]);
 }
 
 #[test]

@@ -45,6 +45,7 @@ pub(super) fn build(tree: &Path, binary: &Path, out: &Path, release: &Release<'_
     let main = Package::new("windlass", out, release)?;
     main.file("usr/bin/windlass", |path| fs::copy(binary, path).map(drop))?;
     make_executable(&main.root.join("usr/bin/windlass"))?;
+    add_manual(binary, &main.root.join("usr/share/man/man1"))?;
     main.pack(
         out,
         &format!("Recommends: {RUNTIME}"),
@@ -72,6 +73,15 @@ pub(super) fn build(tree: &Path, binary: &Path, out: &Path, release: &Release<'_
         release.version
     );
     node.pack(out, &relations, "Windlass' kubelet as a systemd service, and the command kubeadm")
+}
+
+/// Adds the manual pages, compressed without a time, so that a second build gives the same bytes.
+fn add_manual(binary: &Path, directory: &Path) -> Result<()> {
+    output(program(binary, ["internal", "man-pages"]).arg(directory))?;
+    let pages = fs::read_dir(directory).during("listing", directory.display())?;
+    let mut pages: Vec<_> = pages.flatten().map(|entry| entry.path()).collect();
+    pages.sort();
+    output(program("gzip", ["-9n"]).args(pages)).map(drop)
 }
 
 impl<'a> Package<'a> {

@@ -118,6 +118,8 @@ pub(crate) enum Internal {
     },
     /// Runs a machine's first process
     Machine,
+    /// Writes the manual pages of all commands to a directory
+    ManPages { directory: PathBuf },
     #[command(flatten)]
     Local(Background),
 }

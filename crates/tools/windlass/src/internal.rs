@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use crate::{
     cli::{Background, Internal},
+    man_pages,
     process::{exit_code, fail, run_command, run_component},
 };
 
@@ -31,6 +32,7 @@ pub(crate) fn run(command: Internal) -> ExitCode {
         Internal::Machine => {
             run_component("machine", async move |tasks| instances::machine::run(&tasks).await)
         }
+        Internal::ManPages { directory } => exit_code(man_pages::write(&directory)),
         Internal::Local(command) => background(command),
     }
 }

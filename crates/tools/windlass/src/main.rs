@@ -16,6 +16,7 @@ mod images;
 mod internal;
 mod leftovers;
 mod machines;
+mod man_pages;
 mod process;
 #[cfg(test)]
 mod reference;
