@@ -9,10 +9,13 @@ use http::StatusCode;
 pub enum DashboardError {
     /// The page would be reachable from other machines.
     #[error(
-        "--listen {0} is not a loopback address, and the page has no TLS; use 127.0.0.1 or [::1], and from another \
-         machine an SSH tunnel (ssh -L)"
+        "--listen {0} is not a loopback address, and the page has no TLS; use 127.0.0.1 or [::1], or give \
+         --tls-cert-file and --tls-private-key-file, with which users log in by their tokens"
     )]
     NotLoopback(SocketAddr),
+    /// The certificate or its key cannot be used.
+    #[error("serving over TLS: {0}")]
+    Tls(#[from] serve::TlsError),
     /// The address cannot be used.
     #[error("listen on {address}: {source}; choose another address with --listen")]
     Listen {
@@ -31,6 +34,8 @@ pub enum DashboardError {
 pub(crate) enum PageError {
     #[error("there is no such page")]
     NotFound,
+    #[error("this page is for users who may get /metrics, because it shows this machine")]
+    Machine,
     #[error(transparent)]
     Api(#[from] client::Error),
     #[error(transparent)]
@@ -43,6 +48,7 @@ impl PageError {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::NotFound => StatusCode::NOT_FOUND,
+            Self::Machine => StatusCode::FORBIDDEN,
             Self::Api(error) => error
                 .code()
                 .and_then(|code| StatusCode::from_u16(code).ok())

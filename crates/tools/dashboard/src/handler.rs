@@ -1,10 +1,13 @@
-//! Answers requests: decides who may ask, finds the page, and sets the headers that all answers have.
+//! Answers requests: decides who may ask and with which rights, finds the page, and sets the headers that all answers
+//! have.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use client::Client;
 use futures_util::{FutureExt as _, future::BoxFuture};
-use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{
+    HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header, request::Parts,
+};
 use maud::Markup;
 use serve::{Body, Handler, answer};
 
@@ -13,10 +16,12 @@ use crate::{
     api::{Resource, is_name},
     error::PageError,
     layout::{self, STYLE},
+    login::{self, Login, LoginError},
     measurements::Measurements,
     pages,
 };
 
+const CSS: &str = "text/css; charset=utf-8";
 const HTML: &str = "text/html; charset=utf-8";
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// The seconds after which a browser loads a live page again.
@@ -34,10 +39,20 @@ const HEADERS: [(HeaderName, &str); 4] = [
     (header::X_FRAME_OPTIONS, "DENY"),
 ];
 
+/// The largest body of a form in bytes.
+const MAX_FORM: usize = 16 << 10;
+
+/// The users who may look at the pages.
+pub(crate) enum Users {
+    /// The user of this machine who knows the key, with the kubeconfig's rights.
+    Local { access: Access, client: Client },
+    /// Users of other machines, each with the rights of a token.
+    Remote(Login),
+}
+
 /// The server of the pages.
 pub(crate) struct Dashboard {
-    pub(crate) client: Client,
-    pub(crate) access: Access,
+    pub(crate) users: Users,
     pub(crate) measurements: Arc<Measurements>,
     /// The directories of the timelines.
     pub(crate) timelines: Vec<PathBuf>,
@@ -60,8 +75,11 @@ impl Page {
 impl Handler for Dashboard {
     fn handle(&self, request: Request<Body>) -> BoxFuture<'_, Response<Body>> {
         async move {
-            let (head, _) = request.into_parts();
-            let mut response = self.respond(&head).await;
+            let (head, body) = request.into_parts();
+            let mut response = match &self.users {
+                Users::Local { access, client } => self.respond(&head, access, client).await,
+                Users::Remote(login) => self.respond_remote(&head, body, login).await,
+            };
             let headers = response.headers_mut();
             for (name, value) in HEADERS {
                 headers.insert(name, HeaderValue::from_static(value));
@@ -76,7 +94,8 @@ impl Handler for Dashboard {
 }
 
 impl Dashboard {
-    async fn respond(&self, request: &http::request::Parts) -> Response<Body> {
+    /// Answers a request on a loopback address.
+    async fn respond(&self, request: &Parts, access: &Access, client: &Client) -> Response<Body> {
         let uri = &request.uri;
         if !names_this_machine(uri, &request.headers) {
             return plain(
@@ -84,43 +103,90 @@ impl Dashboard {
                 "use the address that `windlass dashboard` printed\n",
             );
         }
-        if request.method != Method::GET && request.method != Method::HEAD {
+        if !is_read(request) {
             return plain(StatusCode::METHOD_NOT_ALLOWED, "the dashboard only reads\n");
         }
-        if uri.path() == "/" && self.access.has_key(uri) {
-            return self.enter();
+        if uri.path() == "/" && access.has_key(uri) {
+            return to("/", access.set_cookie());
         }
-        if !self.access.has_cookie(&request.headers) {
+        if !access.has_cookie(&request.headers) {
             let message =
                 "open the whole address that `windlass dashboard` printed; it contains the key\n";
             return plain(StatusCode::UNAUTHORIZED, message);
         }
+        self.read(uri, client).await
+    }
+
+    /// Answers a request from another machine.
+    async fn respond_remote(&self, request: &Parts, body: Body, login: &Login) -> Response<Body> {
+        let uri = &request.uri;
+        if request.method == Method::POST && uri.path() == "/logout" {
+            return to("/login", login::farewell());
+        }
+        if request.method == Method::POST && uri.path() == "/login" {
+            let entered = tokio::time::timeout(TIMEOUT, enter(request, body, login)).await;
+            return match entered.unwrap_or(Err(LoginError::Busy)) {
+                Ok(cookie) => to("/", cookie),
+                Err(error) => self.form(error.status(), Some(&error.to_string())),
+            };
+        }
+        if !is_read(request) {
+            return plain(StatusCode::METHOD_NOT_ALLOWED, "the dashboard only reads\n");
+        }
+        match (uri.path(), login.client(&request.headers)) {
+            ("/style.css", _) => answer(StatusCode::OK, CSS, STYLE),
+            ("/login", _) => self.form(StatusCode::OK, None),
+            (_, Ok(Some(client))) => self.read(uri, &client).await,
+            (_, Ok(None)) => to("/login", login::farewell()),
+            (_, Err(error)) => self.form(error.status(), Some(&error.to_string())),
+        }
+    }
+
+    /// Returns the page of a user with the client's rights.
+    async fn read(&self, uri: &Uri, client: &Client) -> Response<Body> {
         match uri.path() {
-            "/style.css" => answer(StatusCode::OK, "text/css; charset=utf-8", STYLE),
-            "/timeline" => self.timeline(),
+            "/style.css" => answer(StatusCode::OK, CSS, STYLE),
             path => {
                 let query = Parameters::of(uri.query().unwrap_or_default());
-                let page = tokio::time::timeout(TIMEOUT, self.page(path, &query)).await;
-                self.rendered(path, page.unwrap_or(Err(PageError::Timeout(TIMEOUT))))
+                let page = async {
+                    if self.is_remote() && ["/timeline", "/measurements"].contains(&path) {
+                        login::check_machine(client).await?;
+                    }
+                    if path == "/timeline" {
+                        return Ok(Shown::Timeline);
+                    }
+                    self.page(client, path, &query).await.map(Shown::Page)
+                };
+                match tokio::time::timeout(TIMEOUT, page).await {
+                    Ok(Ok(Shown::Timeline)) => self.timeline(),
+                    Ok(Ok(Shown::Page(page))) => self.rendered(path, Ok(page)),
+                    Ok(Err(error)) => self.rendered(path, Err(error)),
+                    Err(_) => self.rendered(path, Err(PageError::Timeout(TIMEOUT))),
+                }
             }
         }
     }
 
-    /// Sets the cookie and leads to the first page without the key in its address.
-    fn enter(&self) -> Response<Body> {
-        let mut response = plain(StatusCode::SEE_OTHER, "");
-        response.headers_mut().insert(header::LOCATION, HeaderValue::from_static("/"));
-        if let Ok(cookie) = self.access.set_cookie().parse() {
-            response.headers_mut().insert(header::SET_COOKIE, cookie);
-        }
-        response
+    fn is_remote(&self) -> bool {
+        matches!(self.users, Users::Remote(_))
     }
 
-    async fn page(&self, path: &str, query: &Parameters) -> Result<Page, PageError> {
+    /// Returns the page with the form of the login.
+    fn form(&self, status: StatusCode, message: Option<&str>) -> Response<Body> {
+        let page = layout::frame("Log in", &login::page(message));
+        answer(status, HTML, page.into_string())
+    }
+
+    async fn page(
+        &self,
+        client: &Client,
+        path: &str,
+        query: &Parameters,
+    ) -> Result<Page, PageError> {
         let segments: Vec<&str> = path.split('/').skip(1).collect();
         match *segments.as_slice() {
-            [""] => Ok(Page::new("Overview", pages::overview::content(&self.client).await)),
-            ["kinds"] => Ok(Page::new("All kinds", pages::kinds::content(&self.client).await?)),
+            [""] => Ok(Page::new("Overview", pages::overview::content(client).await)),
+            ["kinds"] => Ok(Page::new("All kinds", pages::kinds::content(client).await?)),
             ["measurements"] => {
                 let content = pages::measurements::content(&self.measurements);
                 Ok(Page { is_live: query.is_live(), ..Page::new("Measurements", content) })
@@ -132,23 +198,21 @@ impl Dashboard {
                 if !namespace.is_empty() && !is_name(&namespace) {
                     return Err(PageError::NotFound);
                 }
-                let content =
-                    pages::list::content(&self.client, &resource, &namespace, &next).await?;
+                let content = pages::list::content(client, &resource, &namespace, &next).await?;
                 Ok(Page::new(plural, content))
             }
             ["object", group, version, plural, namespace, name] => {
                 let resource =
                     Resource::parse(group, version, plural).ok_or(PageError::NotFound)?;
                 let (namespace, name) = names(namespace, name)?;
-                let content =
-                    pages::object::content(&self.client, &resource, namespace, name).await?;
+                let content = pages::object::content(client, &resource, namespace, name).await?;
                 Ok(Page::new(format!("{plural} {name}"), content))
             }
             ["log", namespace, pod, container] if is_name(container) => {
                 let (namespace, pod) = names(namespace, pod)?;
                 let previous = query.get("previous") == "true";
                 let content =
-                    pages::log::content(&self.client, namespace, pod, container, previous).await?;
+                    pages::log::content(client, namespace, pod, container, previous).await?;
                 Ok(Page {
                     is_live: query.is_live(),
                     ..Page::new(format!("Log of {pod}: {container}"), content)
@@ -161,11 +225,15 @@ impl Dashboard {
     fn rendered(&self, path: &str, page: Result<Page, PageError>) -> Response<Body> {
         let (status, page) = match page {
             Ok(page) => (StatusCode::OK, page),
+            // The token has expired.
+            Err(error) if self.is_remote() && error.status() == StatusCode::UNAUTHORIZED => {
+                return self.form(error.status(), Some(&error.message()));
+            }
             Err(error) => {
                 (error.status(), Page::new("Nothing to see", layout::failure(&error.message())))
             }
         };
-        let text = layout::page(&page.title, path, &page.content).into_string();
+        let text = layout::page(&page.title, path, self.is_remote(), &page.content).into_string();
         let mut response = answer(status, HTML, text);
         if page.is_live {
             response.headers_mut().insert(header::REFRESH, HeaderValue::from_static(RELOAD));
@@ -188,6 +256,34 @@ impl Dashboard {
         headers.insert(header::REFRESH, HeaderValue::from_static(RELOAD));
         response
     }
+}
+
+/// A page, or the timelines, which are a document of their own.
+enum Shown {
+    Page(Page),
+    Timeline,
+}
+
+fn is_read(request: &Parts) -> bool {
+    request.method == Method::GET || request.method == Method::HEAD
+}
+
+/// Reads the form of a login, and checks its token.
+async fn enter(request: &Parts, body: Body, login: &Login) -> Result<String, LoginError> {
+    let form = client::read("/login", body, MAX_FORM).await.map_err(|_| LoginError::Form)?;
+    let form = std::str::from_utf8(&form).map_err(|_| LoginError::Form)?;
+    let token = Parameters::of(form).get("token");
+    login.enter(&request.uri, &request.headers, &token).await
+}
+
+/// Sets a cookie, and leads to another page, so that no address contains a key.
+fn to(path: &'static str, cookie: String) -> Response<Body> {
+    let mut response = plain(StatusCode::SEE_OTHER, "");
+    response.headers_mut().insert(header::LOCATION, HeaderValue::from_static(path));
+    if let Ok(cookie) = cookie.parse() {
+        response.headers_mut().insert(header::SET_COOKIE, cookie);
+    }
+    response
 }
 
 /// Checks the namespace, or `-` for none, and the name in a path.

@@ -37,8 +37,32 @@ const ENTRIES: [(&str, &str, &str); 9] = [
     ("Measurements", "/measurements", "m"),
 ];
 
-/// Puts the content of a page into the frame. `path` is the page's own.
-pub(crate) fn page(title: &str, path: &str, content: &Markup) -> Markup {
+/// Puts the content of a page into the frame with the navigation. `path` is the page's own.
+pub(crate) fn page(title: &str, path: &str, has_login: bool, content: &Markup) -> Markup {
+    let inside = html! {
+        a.skip href="#main" { "Skip to the content" }
+        nav aria-label="Pages" {
+            @for (name, target, key) in ENTRIES {
+                a href=(target) accesskey=(key) aria-current=[(path == target).then_some("page")] { (name) }
+            }
+            @if has_login {
+                form method="post" action="/logout" { button { "Log out" } }
+            }
+        }
+        main id="main" {
+            h1 { (title) }
+            (content)
+        }
+    };
+    document(title, &inside)
+}
+
+/// Returns a page without the navigation.
+pub(crate) fn frame(title: &str, content: &Markup) -> Markup {
+    document(title, &html! { main { h1 { (title) } (content) } })
+}
+
+fn document(title: &str, body: &Markup) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -48,18 +72,7 @@ pub(crate) fn page(title: &str, path: &str, content: &Markup) -> Markup {
                 title { (title) " - Windlass" }
                 link rel="stylesheet" href="/style.css";
             }
-            body {
-                a.skip href="#main" { "Skip to the content" }
-                nav aria-label="Pages" {
-                    @for (name, target, key) in ENTRIES {
-                        a href=(target) accesskey=(key) aria-current=[(path == target).then_some("page")] { (name) }
-                    }
-                }
-                main id="main" {
-                    h1 { (title) }
-                    (content)
-                }
-            }
+            body { (body) }
         }
     }
 }

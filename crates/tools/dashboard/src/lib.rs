@@ -6,11 +6,12 @@
 //! `handler`.
 //!
 //! Invariants:
-//! - All requests to the API server are reads, with the credentials of the kubeconfig's user and no others. What that
-//!   user may not see is missing, with the API server's reason.
-//! - The page is for one user of this machine: it listens on a loopback address and wants a key that only its output
-//!   shows. Other web sites cannot read it by a name that resolves to a loopback address, because names other than
-//!   `localhost` are rejected.
+//! - All requests to the API server are reads, with the credentials of one user: the kubeconfig's, or the one who has
+//!   logged in. What that user may not see is missing, with the API server's reason.
+//! - Without TLS, the page is for one user of this machine: it listens on a loopback address and wants a key that only
+//!   its output shows. Other web sites cannot read it by a name that resolves to a loopback address, because names
+//!   other than `localhost` are rejected.
+//! - With TLS, users log in by a bearer token, which only a cookie holds. The kubeconfig's user only measures.
 //! - No page reads more than a limited number of objects, so large clusters take no longer than small ones.
 //! - The values of Secrets are never shown.
 
@@ -19,6 +20,7 @@ mod api;
 mod error;
 mod handler;
 mod layout;
+mod login;
 mod measurements;
 mod pages;
 mod plot;

@@ -1,20 +1,31 @@
 //! Starts the dashboard.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
-use client::Client;
+use api_config::{
+    Kubeconfig,
+    kubeconfig::{NamedUser, User},
+};
+use client::{Client, KubeconfigError};
 use local::Cluster;
 use tokio::net::TcpListener;
 
 use crate::{
     access::Access,
     error::DashboardError,
-    handler::Dashboard,
+    handler::{Dashboard, Users},
+    login::Login,
     measurements::{self, Measurements},
 };
 
 /// The directory below which `init` and `join` record their steps.
 const INIT_TIMELINE: &str = "/var/lib/windlass";
+
+const USER_AGENT: &str = "windlass-dashboard";
 
 /// Serves a page that shows a cluster: nodes, workloads, Events, logs, problems and measurements
 #[derive(Clone, Debug, clap::Args)]
@@ -22,9 +33,15 @@ pub struct Args {
     /// The kubeconfig whose current user looks at the cluster [default: kubectl's own]
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
-    /// The address of the page, which must be a loopback address
+    /// The address of the page, which must be a loopback address unless the page has TLS
     #[arg(long, default_value = "127.0.0.1:8001")]
     listen: SocketAddr,
+    /// The certificate for users of other machines, who log in by a bearer token and see what it permits
+    #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
+    tls_cert_file: Option<PathBuf>,
+    /// The certificate's key
+    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
+    tls_private_key_file: Option<PathBuf>,
     /// Show the bootstrap timeline of this directory [default: those of `init` and of the cluster `windlass`]
     #[arg(long, value_name = "DIR")]
     timeline: Vec<PathBuf>,
@@ -36,25 +53,48 @@ pub struct Args {
 ///
 /// Returns an error if the kubeconfig cannot be used, or the address is taken or reachable from other machines.
 pub async fn run(args: Args, tasks: &rt::Tasks) -> Result<(), DashboardError> {
-    if !args.listen.ip().is_loopback() {
-        return Err(DashboardError::NotLoopback(args.listen));
-    }
+    let tls = match (&args.tls_cert_file, &args.tls_private_key_file) {
+        (Some(certificate), Some(key)) => {
+            Some(serve::ServerTls::from_files(certificate, key, Vec::new())?)
+        }
+        _ if !args.listen.ip().is_loopback() => {
+            return Err(DashboardError::NotLoopback(args.listen));
+        }
+        _ => None,
+    };
     let kubeconfig = args.kubeconfig.unwrap_or_else(local::default_kubeconfig);
-    let client = Client::from_kubeconfig_file(&kubeconfig, "windlass-dashboard")?;
+    let client = Client::from_kubeconfig_file(&kubeconfig, USER_AGENT)?;
     let failed = |source| DashboardError::Listen { address: args.listen, source };
     let listener = TcpListener::bind(args.listen).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
-    let access = Access::new(address);
-    println!("http://{address}{}", access.entrance());
+    let users = if tls.is_some() {
+        println!("https://{address}/");
+        Users::Remote(Login::new(Box::new(move |token| connect(&kubeconfig, token))))
+    } else {
+        let access = Access::new(address);
+        println!("http://{address}{}", access.entrance());
+        Users::Local { access, client: client.clone() }
+    };
     let timelines = match args.timeline.as_slice() {
         [] => vec![INIT_TIMELINE.into(), Cluster::at(local::DEFAULT_NAME, None)],
         given => given.to_vec(),
     };
     let measurements = Arc::new(Measurements::default());
-    let (sampled, into) = (client.clone(), measurements.clone());
+    let (sampled, into) = (client, measurements.clone());
     tasks.keep("measurements", move || measurements::sample(sampled.clone(), into.clone()));
-    let dashboard = Dashboard { client, access, measurements, timelines };
+    let dashboard = Dashboard { users, measurements, timelines };
     let limits = serve::Limits { connections: 64, ..serve::Limits::default() };
-    serve::serve(listener, None, limits, Arc::new(dashboard), tasks.clone()).await;
+    serve::serve(listener, tls, limits, Arc::new(dashboard), tasks.clone()).await;
     Ok(())
+}
+
+/// Connects to the kubeconfig's server with a token, and with no other credentials of the kubeconfig.
+fn connect(kubeconfig: &Path, token: &str) -> Result<Client, KubeconfigError> {
+    let mut config = Kubeconfig::load(kubeconfig)?;
+    let user = User { token: token.to_owned(), ..User::default() };
+    for context in &mut config.contexts {
+        context.context.user = "token".to_owned();
+    }
+    config.users = vec![NamedUser { name: "token".to_owned(), user }];
+    Client::from_kubeconfig(&config, USER_AGENT)
 }

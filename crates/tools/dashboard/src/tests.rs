@@ -10,7 +10,11 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use serve::Handler as _;
 
-use crate::{access::Access, handler::Dashboard};
+use crate::{
+    access::Access,
+    handler::{Dashboard, Users},
+    login::Login,
+};
 
 /// An API server that notes requests and answers with the first entry whose path is a prefix.
 struct Script {
@@ -49,19 +53,48 @@ struct Scene {
 impl Scene {
     fn new(answers: Vec<(&'static str, u16, Value)>) -> Self {
         let script = Arc::new(Script { answers, requests: Mutex::default() });
-        let dashboard = Dashboard {
-            client: Client::new(Arc::new(Link(script.clone())), "test"),
-            access: Access::new("127.0.0.1:8001".parse().unwrap()),
-            measurements: Arc::default(),
-            timelines: Vec::new(),
+        let client = Client::new(Arc::new(Link(script.clone())), "test");
+        let access = Access::new("127.0.0.1:8001".parse().unwrap());
+        Self::of(script, Users::Local { access, client })
+    }
+
+    /// Creates a dashboard with a login. The API server notes the tokens.
+    fn remote(answers: Vec<(&'static str, u16, Value)>) -> Self {
+        let script = Arc::new(Script { answers, requests: Mutex::default() });
+        let noted = script.clone();
+        let connect = move |token: &str| {
+            noted.requests.lock().push(format!("as {token}"));
+            Ok(Client::new(Arc::new(Link(noted.clone())), "test"))
         };
+        Self::of(script, Users::Remote(Login::new(Box::new(connect))))
+    }
+
+    fn of(script: Arc<Script>, users: Users) -> Self {
+        let dashboard = Dashboard { users, measurements: Arc::default(), timelines: Vec::new() };
         Self { script, dashboard }
+    }
+
+    /// Returns the cookie of the user of this machine.
+    fn cookie(&self) -> String {
+        let Users::Local { access, .. } = &self.dashboard.users else { panic!("users log in") };
+        access.set_cookie().split(';').next().unwrap().to_owned()
+    }
+
+    /// Sends the form of the login, and returns the status, the cookie and the page.
+    async fn log_in(&self, form: &str, origin: &str) -> (StatusCode, String, String) {
+        let request = Request::builder().method(Method::POST).uri("/login");
+        let request = request.header(header::HOST, "node:8443").header(header::ORIGIN, origin);
+        let request = request.body(serve::full(form.to_owned())).unwrap();
+        let response = self.dashboard.handle(request).await;
+        let cookie = response.headers().get(header::SET_COOKIE);
+        let cookie = cookie.map(|cookie| cookie.to_str().unwrap().to_owned()).unwrap_or_default();
+        let (status, text) = read(response).await;
+        (status, cookie, text)
     }
 
     /// Sends a request as a browser that has the cookie.
     async fn get(&self, path: &str) -> (StatusCode, String) {
-        let cookie = self.dashboard.access.set_cookie();
-        self.send(Method::GET, path, "localhost:8001", cookie.split(';').next().unwrap()).await
+        self.send(Method::GET, path, "localhost:8001", &self.cookie()).await
     }
 
     async fn send(
@@ -76,12 +109,7 @@ impl Scene {
         let response = self.dashboard.handle(request).await;
         let policy = response.headers()[header::CONTENT_SECURITY_POLICY].to_str().unwrap();
         assert!(policy.starts_with("default-src 'none'"), "{policy}");
-        let (head, mut body) = response.into_parts();
-        let mut text = Vec::new();
-        while let Some(frame) = http_body_util::BodyExt::frame(&mut body).await {
-            text.extend(frame.unwrap().into_data().unwrap());
-        }
-        (head.status, String::from_utf8(text).unwrap())
+        read(response).await
     }
 
     fn requests(&self) -> Vec<String> {
@@ -89,11 +117,88 @@ impl Scene {
     }
 }
 
+async fn read(response: Response<serve::Body>) -> (StatusCode, String) {
+    let (head, mut body) = response.into_parts();
+    let mut text = Vec::new();
+    while let Some(frame) = http_body_util::BodyExt::frame(&mut body).await {
+        text.extend(frame.unwrap().into_data().unwrap());
+    }
+    (head.status, String::from_utf8(text).unwrap())
+}
+
+const REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+const SITE: &str = "https://node:8443";
+
+fn known() -> Value {
+    json!({"status": {"userInfo": {"username": "eve"}}})
+}
+
+#[tokio::test]
+async fn user_of_another_machine_has_the_rights_of_a_token_alone() {
+    let nodes = json!({"columnDefinitions": [], "rows": []});
+    let scene = Scene::remote(vec![(REVIEWS, 201, known()), ("/api/v1/nodes", 200, nodes)]);
+    let (status, cookie, _) = scene.log_in("token=abc.d-e_f%3D", SITE).await;
+    assert_eq!(status, StatusCode::SEE_OTHER);
+    assert!(cookie.starts_with("__Host-windlass-dashboard=abc.d-e_f=; Path=/; Secure; HttpOnly"));
+    let cookie = cookie.split(';').next().unwrap();
+    let path = "/list/core/v1/nodes";
+    let (status, text) = scene.send(Method::GET, path, "node:8443", cookie).await;
+    assert_eq!(status, StatusCode::OK);
+    assert!(text.contains("Log out") && !text.contains("abc.d"), "{text}");
+    let requests = scene.requests();
+    assert_eq!(requests[..2], ["as abc.d-e_f=".to_owned(), format!("POST {REVIEWS}")]);
+    assert!(requests[2] == "as abc.d-e_f=" && requests[3].starts_with("GET /api/v1/nodes"));
+    let (status, _) = scene.send(Method::POST, "/logout", "node:8443", cookie).await;
+    assert_eq!(status, StatusCode::SEE_OTHER);
+}
+
+#[tokio::test]
+async fn asks_nothing_for_users_without_a_token() {
+    let scene = Scene::remote(vec![(REVIEWS, 401, json!({"message": "Unauthorized"}))]);
+    for (method, path, cookie, status) in [
+        (Method::GET, "/", "", 303),
+        (Method::GET, "/list/core/v1/secrets", "__Host-windlass-dashboard=", 303),
+        (Method::GET, "/timeline", "__Host-windlass-dashboard=a b", 303),
+        (Method::GET, "/measurements", "windlass-dashboard-8443=abc", 303),
+        (Method::POST, "/list/core/v1/secrets", "__Host-windlass-dashboard=abc", 405),
+        (Method::DELETE, "/login", "", 405),
+        (Method::GET, "/login", "", 200),
+        (Method::GET, "/style.css", "", 200),
+    ] {
+        let (found, text) = scene.send(method.clone(), path, "node:8443", cookie).await;
+        assert_eq!(found.as_u16(), status, "{method} {path} {cookie}: {text}");
+    }
+    let large = format!("token={}", "x".repeat(20_000));
+    for form in ["", "token=", "token=a+b", "token=a%0d%0aSet-Cookie:x", "tok=abc", &large] {
+        let (status, cookie, _) = scene.log_in(form, SITE).await;
+        assert_eq!((status, cookie.as_str()), (StatusCode::BAD_REQUEST, ""), "{form:.40}");
+    }
+    let (status, cookie, _) = scene.log_in("token=abc", "https://evil.example").await;
+    assert_eq!((status, cookie.as_str()), (StatusCode::FORBIDDEN, ""));
+    assert!(!scene.requests().iter().any(|line| line.starts_with("POST")));
+    let (status, cookie, text) = scene.log_in("token=abc", SITE).await;
+    assert_eq!((status, cookie.as_str()), (StatusCode::UNAUTHORIZED, ""));
+    assert!(text.contains("does not accept this token") && !text.contains("abc"), "{text}");
+}
+
+#[tokio::test]
+async fn shows_this_machine_only_to_users_who_may_get_its_metrics() {
+    for (allowed, status) in [(false, StatusCode::FORBIDDEN), (true, StatusCode::OK)] {
+        let review = json!({"status": {"allowed": allowed}});
+        let scene = Scene::remote(vec![(ACCESS_REVIEWS, 201, review)]);
+        for path in ["/timeline", "/measurements"] {
+            let cookie = "__Host-windlass-dashboard=abc";
+            let (found, text) = scene.send(Method::GET, path, "node:8443", cookie).await;
+            assert_eq!(found, status, "{path}: {text}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn asks_nothing_for_strangers_and_changes() {
     let scene = Scene::new(Vec::new());
-    let cookie = scene.dashboard.access.set_cookie();
-    let cookie = cookie.split(';').next().unwrap();
+    let cookie = &scene.cookie();
     for (method, host, cookie, status) in [
         (Method::GET, "localhost:8001", "", 401),
         (Method::GET, "localhost:8001", "windlass-dashboard-8001=0123", 401),
