@@ -40,8 +40,8 @@ pub fn hold(node: &Cluster) -> Result<(), Error> {
     sys::pause().map_err(|source| Error::Wait { subject: "a signal", source })
 }
 
-/// The directories of a cluster's root that are hidden from further nodes: keys, objects, manifests, sockets, images, and
-/// other nodes.
+/// The directories of a cluster's root that are hidden from further nodes: keys, objects, manifests, images, sockets,
+/// and other nodes.
 const HIDDEN: [&str; 7] = ["etc", "images", "manifests", "nodes", "run", "snapshots", "var"];
 
 fn make(node: &Cluster) -> Result<(), Error> {
@@ -104,8 +104,8 @@ fn write_hosts(node: &Cluster) -> Result<PathBuf, Error> {
     Ok(path)
 }
 
-/// Enters a node's namespaces and executes a command. The caller must be in the PID namespace of a further node. Returns
-/// only on failure.
+/// Enters a node's namespaces and executes a command. For a further node, the caller must be in its PID namespace.
+/// Returns only on failure.
 pub fn enter(node: &Cluster, command: &[OsString]) -> Error {
     let Some((program, arguments)) = command.split_first() else {
         return Error::NoCommand;
