@@ -1,6 +1,6 @@
 //! Claims of the default StorageClass: data outlives Pods and is deleted with the claim.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use e2e::shared;
 
@@ -58,7 +58,8 @@ fn data_outlives_pods_and_is_deleted_with_its_claim() {
     let uid = s.field("pod db-0", "{.metadata.uid}");
     let volume = s.kubectl("get pvc data-db-0 -o jsonpath={.spec.volumeName}").ok();
     let path = s.kubectl(&format!("get pv {volume} -o jsonpath={{.spec.local.path}}")).ok();
-    let path = PathBuf::from(path);
+    // On the host, the kubelet's directory is below the cluster's root.
+    let path = s.cluster.root().join(path.trim_start_matches('/'));
     let rows = |path: &Path| std::fs::read_to_string(path.join("rows")).unwrap().lines().count();
     assert_eq!(rows(&path), 1);
     s.kubectl("delete pod db-0 --wait=false").ok();
