@@ -1,13 +1,17 @@
 //! Builds the schema of a custom resource from its `openAPIV3Schema` and the built-in metadata types.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::{
+    collections::{HashMap, HashSet},
+    fmt::{self, Write as _},
+    hash::{BuildHasher as _, Hasher},
+    sync::Arc,
+};
 
 use api_meta::{ErrorList, FieldError, Path, Tree as _};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    node::{Field, ListType, Node, NodeId, Patch, Presence, Rules, Shape, Struct},
+    node::{Field, ListType, Node, NodeId, Patch, Pattern, Presence, Rules, Shape, Struct},
     schema::{Kind, Schema},
     structural,
 };
@@ -125,17 +129,65 @@ impl SchemaContext {
 #[derive(Default)]
 struct Builder {
     nodes: Vec<Node>,
+    /// The nodes by the hash of their content. Equal nodes are stored once: most leaves of a schema are plain strings,
+    /// and large types, such as Pod templates, occur several times.
+    known: HashMap<u64, NodeId>,
+    /// The names of members. Equal names share their memory.
+    names: HashSet<Arc<str>>,
     /// The copies of built-in nodes.
     grafted: HashMap<NodeId, NodeId>,
 }
 
+/// Hashes what is formatted.
+struct HashWriter<H>(H);
+
+impl<H: Hasher> fmt::Write for HashWriter<H> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.write(text.as_bytes());
+        Ok(())
+    }
+}
+
 impl Builder {
+    /// Adds a node, or returns an equal one.
+    fn add(&mut self, node: Node) -> NodeId {
+        // The debug form covers the whole content, and differs for numbers that are equal but print differently.
+        let mut hash = HashWriter(self.known.hasher().build_hasher());
+        let hashed = write!(hash, "{node:?}").map(|()| hash.0.finish());
+        let id = NodeId(self.nodes.len() as u32);
+        if let Ok(hash) = hashed {
+            let known = *self.known.entry(hash).or_insert(id);
+            if self.nodes.get(known.0 as usize) == Some(&node) {
+                return known;
+            }
+        }
+        self.nodes.push(node);
+        id
+    }
+
     fn push(&mut self, shape: Shape, source: &Value, preserve_unknown: bool) -> NodeId {
         let rules = self.rules(source);
         let default = source.get("default").filter(|d| !d.is_null()).cloned();
         let nullable = source["nullable"] == true;
-        self.nodes.push(Node { shape, name: None, nullable, preserve_unknown, default, rules });
-        NodeId((self.nodes.len() - 1) as u32)
+        self.add(Node { shape, name: None, nullable, preserve_unknown, default, rules })
+    }
+
+    fn field(&mut self, name: &str, node: NodeId, required: bool) -> Field {
+        let known = self.names.get(name).cloned();
+        let name = known.unwrap_or_else(|| {
+            let name: Arc<str> = name.into();
+            self.names.insert(name.clone());
+            name
+        });
+        Field {
+            name,
+            node,
+            required,
+            default: None,
+            presence: Presence::Distinct,
+            patch: Patch::default(),
+            proto: Box::default(),
+        }
     }
 
     fn structural(&mut self, source: &Value, around: SchemaContext) -> NodeId {
@@ -202,18 +254,19 @@ impl Builder {
                 continue;
             }
             let node = self.structural(property, below);
-            fields.push(field(name, node, is_required(source, name)));
+            fields.push(self.field(name, node, is_required(source, name)));
         }
         if resource {
             for name in ["apiVersion", "kind"] {
                 let declared = properties.get(name).unwrap_or(&Value::Null);
                 let node = self.push(Shape::String, declared, false);
-                fields.push(field(name, node, false));
+                fields.push(self.field(name, node, false));
             }
             let node = self.metadata(properties.get("metadata").unwrap_or(&Value::Null));
-            fields.push(field("metadata", node, false));
+            fields.push(self.field("metadata", node, false));
         }
         fields.sort_by(|a, b| a.name.cmp(&b.name));
+        fields.shrink_to_fit();
         fields
     }
 
@@ -223,19 +276,19 @@ impl Builder {
         let Some(object_meta) = builtin.type_named(OBJECT_META) else {
             return self.push(Shape::Any, source, true);
         };
-        self.grafted.clear();
         let node = self.graft(builtin, object_meta);
+        let mut restricted = self.nodes[node.0 as usize].clone();
         for name in ["name", "generateName"] {
             if source["properties"][name].is_object() {
-                let restricted = self.push(Shape::String, &source["properties"][name], false);
-                if let Shape::Struct(body) = &mut self.nodes[node.0 as usize].shape
+                let member = self.push(Shape::String, &source["properties"][name], false);
+                if let Shape::Struct(body) = &mut restricted.shape
                     && let Some(field) = body.fields.iter_mut().find(|f| *f.name == *name)
                 {
-                    field.node = restricted;
+                    field.node = member;
                 }
             }
         }
-        node
+        if restricted == self.nodes[node.0 as usize] { node } else { self.add(restricted) }
     }
 
     /// Copies a built-in node and its descendants.
@@ -269,7 +322,7 @@ impl Builder {
                 let mut fields = Vec::new();
                 for (name, property) in source.pairs("properties") {
                     let node = self.condition(property);
-                    fields.push(field(name, node, is_required(source, name)));
+                    fields.push(self.field(name, node, is_required(source, name)));
                 }
                 Shape::Struct(Struct { fields, ..Struct::default() })
             }
@@ -301,8 +354,7 @@ impl Builder {
         Some(Box::new(Rules {
             format: text("format"),
             enumeration: list("enum"),
-            pattern: text("pattern"),
-            regex: source["pattern"].as_str().and_then(|p| api_meta::goregex::compile(p).ok()),
+            pattern: source.opt_text("pattern").map(Pattern::new),
             minimum: float("minimum"),
             exclusive_minimum: source["exclusiveMinimum"] == true,
             maximum: float("maximum"),
@@ -330,18 +382,6 @@ fn is_required(source: &Value, name: &str) -> bool {
     source["required"].as_array().is_some_and(|names| names.iter().any(|n| n == name))
 }
 
-fn field(name: &str, node: NodeId, required: bool) -> Field {
-    Field {
-        name: Arc::from(name),
-        node,
-        required,
-        default: None,
-        presence: Presence::Distinct,
-        patch: Patch::default(),
-        proto: Box::default(),
-    }
-}
-
 fn list_type(source: &Value) -> ListType {
     match source["x-kubernetes-list-type"].as_str() {
         Some("set") => ListType::Set,
@@ -352,3 +392,6 @@ fn list_type(source: &Value) -> ListType {
         _ => ListType::Atomic,
     }
 }
+
+#[cfg(test)]
+mod tests;

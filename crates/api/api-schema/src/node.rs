@@ -1,6 +1,6 @@
 //! The nodes of schemas: shapes, members and keywords.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ pub(crate) const JSON_SCHEMA: &str =
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
 
 /// A type, or one use of a type, in a schema's arena.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     /// The shape of the values.
     pub shape: Shape,
@@ -44,7 +44,7 @@ impl Node {
 }
 
 /// The shape of a value.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Shape {
     Struct(Struct),
     Map {
@@ -79,7 +79,7 @@ pub enum Shape {
 }
 
 /// An object with declared members.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Struct {
     /// The members, sorted by JSON name.
     pub fields: Vec<Field>,
@@ -97,7 +97,7 @@ pub struct Struct {
 }
 
 /// The lookup table of a complete struct.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Lookup {
     /// The first bytes of each field name as a number, in field order. Most names differ in them, and comparing
     /// adjacent numbers is faster than comparing strings on the heap.
@@ -109,7 +109,7 @@ pub struct Lookup {
 }
 
 /// A member of an object.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Field {
     /// The JSON name.
     pub name: Arc<str>,
@@ -166,14 +166,14 @@ pub enum ListType {
 }
 
 /// JSON schema keywords of custom resources, and enums of built-in types.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rules {
     /// The string format.
     pub format: Option<Box<str>>,
     /// The allowed values; empty for all.
     pub enumeration: Vec<Value>,
-    /// The regular expression, in Go's dialect.
-    pub pattern: Option<Box<str>>,
+    /// The regular expression of a string.
+    pub pattern: Option<Pattern>,
     /// The minimum of a number.
     pub minimum: Option<f64>,
     /// `true` if the minimum itself is not allowed.
@@ -208,12 +208,42 @@ pub struct Rules {
     pub not: Option<NodeId>,
     /// The required members, including undeclared ones. Declared ones also have `Field::required`.
     pub required: Vec<Box<str>>,
-    /// The compiled `pattern`, translated from Go's dialect.
-    pub regex: Option<regex::Regex>,
     /// `true` if the schema has no `type`. The shape then determines the rules, but values of other types are valid.
     pub untyped: bool,
     /// `x-kubernetes-embedded-resource`: `apiVersion` and `kind` are mandatory.
     pub embedded: bool,
+}
+
+/// A regular expression in Go's dialect. It is compiled when the first value is matched: compiled expressions are large,
+/// and most kinds of a cluster have few objects.
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    text: Box<str>,
+    compiled: OnceLock<Option<regex::Regex>>,
+}
+
+impl Pattern {
+    /// Creates a pattern from an expression that has been validated.
+    pub fn new(text: &str) -> Self {
+        Self { text: text.into(), compiled: OnceLock::new() }
+    }
+
+    /// Returns the expression as its author wrote it.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Reports whether a value matches. An invalid expression matches everything.
+    pub fn matches(&self, value: &str) -> bool {
+        let compiled = self.compiled.get_or_init(|| api_meta::goregex::compile(&self.text).ok());
+        compiled.as_ref().is_none_or(|regex| regex.is_match(value))
+    }
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
 }
 
 impl Struct {

@@ -39,6 +39,7 @@ pub struct Kind {
 impl Schema {
     /// Creates a schema from a complete arena and prepares its lookup tables.
     pub fn new(mut nodes: Vec<Node>, kinds: Vec<Kind>) -> Self {
+        nodes.shrink_to_fit();
         let below = prepare(&mut nodes);
         let mut schema = Self {
             nodes,

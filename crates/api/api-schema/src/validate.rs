@@ -208,10 +208,8 @@ impl Check<'_> {
         if let Some(least) = rules.min_length.filter(|least| length < *least) {
             self.invalid(path, value, format_args!("should be at least {least} chars long"));
         }
-        if let (Some(pattern), Some(regex)) = (&rules.pattern, &rules.regex)
-            && !regex.is_match(text)
-        {
-            self.invalid(path, value, format_args!("should match '{pattern}'"));
+        if let Some(pattern) = rules.pattern.as_ref().filter(|pattern| !pattern.matches(text)) {
+            self.invalid(path, value, format_args!("should match '{}'", pattern.text()));
         }
         if let Some(format) =
             rules.format.as_deref().filter(|format| !formats::matches(format, text))

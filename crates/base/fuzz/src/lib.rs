@@ -13,6 +13,7 @@
 //!
 //! `WINDLASS_FUZZ_RUNS` sets the number of damaged inputs for each target. Read [`fuzz`] first.
 
+pub mod heap;
 pub mod steps;
 
 use std::{

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 mod custom;
+mod memory;
 mod openapi;
 
 /// Returns the reference directory, if it exists on this machine.
