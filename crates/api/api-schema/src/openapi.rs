@@ -19,7 +19,7 @@ mod reference;
 mod swagger;
 
 use components::DocumentScope;
-pub use custom::CustomKind;
+pub use custom::{CustomKind, CustomSource};
 pub use paths::document_path;
 use paths::{Operations, Sub};
 use reference::references;

@@ -8,8 +8,17 @@ use super::reference::reference;
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
+/// The parts of a version of a custom resource that are copied from its definition.
+#[derive(Clone, Debug, Default)]
+pub struct CustomSource {
+    /// The `openAPIV3Schema`; null if the version has none.
+    pub open_api_v3: Value,
+    /// The `selectableFields`; null if the version has none.
+    pub selectable_fields: Value,
+}
+
 /// A version of a custom resource, from its definition.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct CustomKind<'a> {
     /// The API group.
     pub group: &'a str,
@@ -23,10 +32,9 @@ pub struct CustomKind<'a> {
     pub list_kind: &'a str,
     /// `true` if the resource is namespaced.
     pub namespaced: bool,
-    /// The `openAPIV3Schema`; null if the version has none.
-    pub open_api_v3: &'a Value,
-    /// The `selectableFields`; null if the version has none.
-    pub selectable_fields: &'a Value,
+    /// Returns the parts of the definition. Called once for a document, so that at most one definition is in memory as a
+    /// tree.
+    pub read: &'a dyn Fn() -> CustomSource,
     /// `true` if the version has the status subresource.
     pub status: bool,
     /// `true` if the version has the scale subresource.
@@ -96,32 +104,17 @@ impl CustomKind<'_> {
         );
         let items = json!({"type": "array", "items": reference(&name), "description": description});
         list.put(&["properties", "items"], items);
-        let object = self.mark(self.object(for_version_2), self.kind);
-        let list = self.mark(list, self.list_kind);
+        let CustomSource { open_api_v3, selectable_fields } = (self.read)();
+        let object = self.mark(object(open_api_v3, for_version_2), self.kind, &selectable_fields);
+        let list = self.mark(list, self.list_kind, &selectable_fields);
         [(name, object), (self.component_name(self.list_kind), list)]
     }
 
-    fn object(&self, for_version_2: bool) -> Value {
-        let is_open = self.open_api_v3["x-kubernetes-preserve-unknown-fields"] == true;
-        // kubectl would reject members that the v2 schema does not declare.
-        if !self.open_api_v3.is_object() || (for_version_2 && is_open) {
-            return json!({"type": "object"});
-        }
-        let mut object = self.open_api_v3.clone();
-        convert_to_published_form(&mut object, for_version_2);
-        object.put(&["type"], "object");
-        for (member, schema) in object_members("ObjectMeta") {
-            // The server alone enforces restrictions of the name.
-            object.put(&["properties", &member], schema);
-        }
-        object
-    }
-
     /// Adds the group, version, kind and selectable fields to a schema.
-    fn mark(&self, mut schema: Value, kind: &str) -> Value {
+    fn mark(&self, mut schema: Value, kind: &str, selectable_fields: &Value) -> Value {
         let kind = json!([{"group": self.group, "version": self.version, "kind": kind}]);
         schema.put(&["x-kubernetes-group-version-kind"], kind);
-        let paths = self.selectable_fields.as_array().into_iter().flatten();
+        let paths = selectable_fields.as_array().into_iter().flatten();
         let fields: Vec<Value> = paths
             .map(|field| json!({"fieldPath": field.text("jsonPath").trim_start_matches('.')}))
             .collect();
@@ -130,6 +123,22 @@ impl CustomKind<'_> {
         }
         schema
     }
+}
+
+/// Returns the published schema of objects.
+fn object(mut open_api_v3: Value, for_version_2: bool) -> Value {
+    let is_open = open_api_v3["x-kubernetes-preserve-unknown-fields"] == true;
+    // kubectl would reject members that the v2 schema does not declare.
+    if !open_api_v3.is_object() || (for_version_2 && is_open) {
+        return json!({"type": "object"});
+    }
+    convert_to_published_form(&mut open_api_v3, for_version_2);
+    open_api_v3.put(&["type"], "object");
+    for (member, schema) in object_members("ObjectMeta") {
+        // The server alone enforces restrictions of the name.
+        open_api_v3.put(&["properties", &member], schema);
+    }
+    open_api_v3
 }
 
 /// Converts a definition's schema to the published form: implied keywords are added, and keywords that kubectl cannot

@@ -17,7 +17,7 @@ fn has_operations_and_schemas_for_kubectl() {
     }
 }
 
-fn widget(schema: &Value) -> CustomKind<'_> {
+fn widget(read: &dyn Fn() -> CustomSource) -> CustomKind<'_> {
     CustomKind {
         group: "example.com",
         version: "v1",
@@ -25,8 +25,7 @@ fn widget(schema: &Value) -> CustomKind<'_> {
         kind: "Widget",
         list_kind: "WidgetList",
         namespaced: true,
-        open_api_v3: schema,
-        selectable_fields: &Value::Null,
+        read,
         status: true,
         scale: true,
     }
@@ -35,7 +34,8 @@ fn widget(schema: &Value) -> CustomKind<'_> {
 #[test]
 fn documents_custom_resources() {
     let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"n": {"type": "integer"}}}}});
-    let kind = widget(&schema);
+    let read = || CustomSource { open_api_v3: schema.clone(), ..CustomSource::default() };
+    let kind = widget(&read);
     let document = document("example.com", "v1", &[kind], "v1.36.2");
     let widget = &document["components"]["schemas"]["com.example.v1.Widget"];
     assert_eq!(widget["properties"]["spec"]["properties"]["n"]["type"], "integer");
@@ -62,8 +62,11 @@ fn applies_markers_of_definitions() {
         "d": {"type": "array", "items": open},
         "e": {"type": "object", "x-kubernetes-embedded-resource": true, "required": ["spec"]},
     }}}});
-    let selectable_fields = &json!([{"jsonPath": ".spec.a"}]);
-    let kind = CustomKind { selectable_fields, ..widget(&schema) };
+    let read = || CustomSource {
+        open_api_v3: schema.clone(),
+        selectable_fields: json!([{"jsonPath": ".spec.a"}]),
+    };
+    let kind = widget(&read);
     let [v3, v2] = [false, true].map(|old| {
         let [(_, object), _] = kind.components(old);
         let spec = object["properties"]["spec"].clone();
@@ -80,7 +83,8 @@ fn applies_markers_of_definitions() {
         v2["properties"]["d"]["items"],
         json!({"x-kubernetes-preserve-unknown-fields": true})
     );
-    let [(_, root), _] = CustomKind { open_api_v3: &open, ..kind }.components(true);
+    let read = || CustomSource { open_api_v3: open.clone(), ..CustomSource::default() };
+    let [(_, root), _] = widget(&read).components(true);
     assert_eq!(root["properties"], Value::Null);
     assert_eq!(root["type"], "object");
 }

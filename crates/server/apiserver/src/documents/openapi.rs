@@ -8,7 +8,7 @@ use std::{
 };
 
 use api_meta::Tree as _;
-use api_schema::openapi::{self, CustomKind};
+use api_schema::openapi::{self, CustomKind, CustomSource};
 use bytes::Bytes;
 use data_encoding::HEXUPPER;
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
@@ -266,38 +266,58 @@ fn groups(kinds: &Kinds) -> BTreeSet<String> {
     served.filter(|s| !s.group.is_empty()).map(|s| format!("apis/{}", s.group)).collect()
 }
 
+/// A version of a custom kind, and the function that reads its part of the definition.
+struct CustomVersion<'a> {
+    definition: &'a Definition,
+    served: &'a ServedVersion,
+    read: Box<dyn Fn() -> CustomSource + 'a>,
+}
+
+impl CustomVersion<'_> {
+    fn kind(&self) -> CustomKind<'_> {
+        let Self { definition, served, read } = self;
+        CustomKind {
+            group: &served.group,
+            version: &served.version,
+            plural: &definition.plural,
+            kind: &served.kind,
+            list_kind: &served.list_kind,
+            namespaced: definition.namespaced,
+            read,
+            status: served.subresource("status").is_some(),
+            scale: served.subresource("scale").is_some(),
+        }
+    }
+}
+
 /// Returns the custom kinds of one group and version, or of all.
-fn custom<'a>(kinds: &'a Kinds, of: Option<(&str, &str)>) -> Vec<CustomKind<'a>> {
+fn custom<'a>(kinds: &'a Kinds, of: Option<(&str, &str)>) -> Vec<CustomVersion<'a>> {
     let mut custom = Vec::new();
-    for definition in kinds.all.values().map(|r| &r.definition).filter(|d| d.custom.is_some()) {
+    for definition in kinds.all.values().map(|r| &*r.definition).filter(|d| d.custom.is_some()) {
         let wanted = |s: &&ServedVersion| {
             s.enabled
                 && of.is_none_or(|(group, version)| *s.group == *group && *s.version == *version)
         };
         for served in definition.served.iter().filter(wanted) {
-            let version = version_of(definition, served);
-            custom.push(CustomKind {
-                group: &served.group,
-                version: &served.version,
-                plural: &definition.plural,
-                kind: &served.kind,
-                list_kind: &served.list_kind,
-                namespaced: definition.namespaced,
-                open_api_v3: version.at("schema.openAPIV3Schema"),
-                selectable_fields: &version["selectableFields"],
-                status: served.subresource("status").is_some(),
-                scale: served.subresource("scale").is_some(),
-            });
+            let read = move || source(kinds, definition, &served.version).unwrap_or_default();
+            custom.push(CustomVersion { definition, served, read: Box::new(read) });
         }
     }
     custom
 }
 
-/// Returns a version from its definition, or null if the definition no longer has it.
-fn version_of<'a>(definition: &'a Definition, served: &ServedVersion) -> &'a Value {
-    let versions = definition.custom.as_ref().and_then(|crd| crd.at("spec.versions").as_array());
-    let version = versions.into_iter().flatten().find(|v| v["name"] == *served.version);
-    version.unwrap_or(&Value::Null)
+/// Reads a version's part of a kind's definition. The definition may be newer than the kind, and lack the version:
+/// once the kind follows, documents are built again.
+fn source(kinds: &Kinds, definition: &Definition, version: &str) -> Option<CustomSource> {
+    let resource = kinds.get("apiextensions.k8s.io", "customresourcedefinitions")?;
+    let name = format!("{}.{}", definition.plural, definition.group);
+    let object = resource.cache.as_ref()?.get(&resource.definition.key("", &name))?;
+    let mut tree = object.tree().ok()?;
+    let found = tree.items_mut("spec.versions").find(|found| found["name"] == *version)?;
+    Some(CustomSource {
+        open_api_v3: found.take_at("schema.openAPIV3Schema"),
+        selectable_fields: found.take_at("selectableFields"),
+    })
 }
 
 /// Builds the OpenAPI v3 document for a group and version or another path. Returns `None` if nothing is served there.
@@ -307,6 +327,7 @@ fn part(kinds: &Kinds, name: &str) -> Option<Value> {
     let mut document = match found {
         Some((group, version)) => {
             let custom = custom(kinds, Some((group, version)));
+            let custom: Vec<CustomKind<'_>> = custom.iter().map(CustomVersion::kind).collect();
             openapi::document(group, version, &custom, KUBERNETES_VERSION)
         }
         None => {
@@ -326,7 +347,10 @@ fn v2_document(kinds: &Kinds, known: &ApiServices) -> Value {
     let groups = groups(kinds);
     let plain: Vec<&str> = PLAIN.into_iter().chain(groups.iter().map(String::as_str)).collect();
     let versions: Vec<_> = versions.into_iter().collect();
-    let mut document = openapi::whole(&plain, &versions, &custom(kinds, None), KUBERNETES_VERSION);
+    let custom = custom(kinds, None);
+    let shown: Vec<CustomKind<'_>> = custom.iter().map(CustomVersion::kind).collect();
+    let mut document = openapi::whole(&plain, &versions, &shown, KUBERNETES_VERSION);
+    drop(custom);
     api_docs::describe(&mut document);
     let mut document = openapi::to_v2(document);
     for service in known.remotes() {

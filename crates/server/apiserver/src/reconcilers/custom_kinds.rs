@@ -14,7 +14,10 @@ use crate::{
         delete::{DeleteOptions, Origin, remove},
         state::State,
     },
-    registry::{custom::definition, holds, set_condition},
+    registry::{
+        custom::{definition, spec_hash},
+        holds, set_condition,
+    },
     watch_cache::{ObservedChange, Observer, store_status},
 };
 
@@ -105,11 +108,19 @@ fn name_of(crd: &Value) -> String {
     crd.name().to_owned()
 }
 
-/// Returns the group's other definitions.
+/// Returns the group's other definitions, without their schemas.
 fn others(state: &State, group: &str, name: &str) -> Vec<Arc<Value>> {
-    let mut all = state.security.objects.list(&GroupResource::new(GROUP, PLURAL), "");
-    all.retain(|o| o.text("spec.group") == group && o.name() != name);
-    all
+    let kinds = state.cache.kinds();
+    let definitions = kinds.get(GROUP, PLURAL).and_then(|resource| resource.cache.as_ref());
+    let Some(definitions) = definitions else { return Vec::new() };
+    // The name of a definition is the plural name and the group.
+    let is_other = |other: &str| {
+        other != name && other.split_once('.').is_some_and(|(_, found)| found == group)
+    };
+    let all = definitions.list(&definitions.definition.prefix, "");
+    let others = all.iter().map(|object| object.name()).filter(|other| is_other(other));
+    let resource = GroupResource::new(GROUP, PLURAL);
+    others.filter_map(|other| state.security.objects.get(&resource, "", other)).collect()
 }
 
 /// Returns the names of the group's built-in kinds, which custom kinds must not use.
@@ -137,8 +148,8 @@ async fn serve(state: &State, crd: &Value, accepted: &Value) -> bool {
     shown.put(&["spec", "names"], accepted.clone());
     let known = state.cache.kinds();
     let known = known.get(crd.text("spec.group"), accepted.text("plural"));
-    let known = known.and_then(|r| r.definition.custom.clone());
-    let new = known.is_none_or(|old| old["spec"] != shown["spec"]);
+    let known = known.and_then(|r| r.definition.custom);
+    let new = known.is_none_or(|old| old != spec_hash(&shown["spec"]));
     if new {
         state.cache.add(Arc::new(definition(&shown, &state.backends))).await;
     }

@@ -74,6 +74,7 @@ fn builtin_definition(versions: &[&'static ApiResource]) -> Definition {
         namespaced: first.namespaced,
         prefix: format!("/registry/{}/", strategy.storage_path.unwrap_or(plural)).into(),
         projection: projection(group, plural, &selectable),
+        consulted: consulted(group, plural),
         selectable,
         // The storage version is the one without a conversion.
         storage: shown.iter().position(|version| version.conversion.is_none()).unwrap_or(0),
@@ -99,6 +100,17 @@ fn projection(group: &str, plural: &str, selectable: &[Selectable]) -> Projectio
         | ("apiregistration.k8s.io", "apiservices")
         | ("admissionregistration.k8s.io", _) => Projection::whole(),
         _ => Selectable::projection(selectable, &[]),
+    }
+}
+
+/// Returns the members of a kind's objects that controllers and checks of this server read. Only definitions of custom
+/// kinds have large members that none of them reads: the schemas.
+fn consulted(group: &str, plural: &str) -> Projection {
+    match (group, plural) {
+        ("apiextensions.k8s.io", "customresourcedefinitions") => {
+            Projection::of(["metadata.name", "spec.group", "status"])
+        }
+        _ => Projection::whole(),
     }
 }
 
@@ -134,6 +146,7 @@ fn served(resource: &'static ApiResource) -> ServedVersion {
         conversion: conversion::between(resource.group, resource.version, resource.name),
         warning: None,
         columns: None,
+        scale: None,
         enabled: !resource.on_demand,
     }
 }

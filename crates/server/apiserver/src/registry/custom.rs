@@ -11,8 +11,11 @@ use sha2::{Digest as _, Sha256};
 use super::{
     conversion,
     converter::Converter,
-    definition::{Definition, ServedSubresource, ServedVersion, api_version, version_rank},
+    definition::{
+        Definition, ServedSubresource, ServedVersion, SpecHash, api_version, version_rank,
+    },
     object::{FieldReader, Selectable},
+    projection::Projection,
 };
 use crate::outbound::backends::Backends;
 
@@ -82,13 +85,19 @@ pub(crate) fn definition(crd: &Value, backends: &Arc<Backends>) -> Definition {
         namespaced: spec["scope"] == "Namespaced",
         prefix: format!("/registry/{group}/{plural}/").into(),
         projection: Selectable::projection(&selectable, &[]),
+        consulted: Projection::whole(),
         selectable,
         storage,
         served: all,
-        custom: Some(Arc::new(crd.clone())),
+        custom: Some(spec_hash(spec)),
         converter: converter.map(Arc::new),
         strategy: api_rules::Strategy::custom(has_status),
     }
+}
+
+/// Returns the hash of a specification. Equal trees have the same JSON, because their members are sorted.
+pub(crate) fn spec_hash(spec: &Value) -> SpecHash {
+    Sha256::digest(spec.to_string()).into()
 }
 
 /// Returns the hash that changes with the storage version, as a signal for storage migrators.
@@ -155,6 +164,7 @@ fn served(group: &str, names: &Value, version: &Value) -> ServedVersion {
         conversion: None,
         warning: None,
         columns: Some(Arc::new(version["additionalPrinterColumns"].clone())),
+        scale: version["subresources"].get("scale").map(|scale| Arc::new(scale.clone())),
         enabled: version["served"] == Value::Bool(true),
     }
 }

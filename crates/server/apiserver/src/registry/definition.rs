@@ -23,16 +23,22 @@ pub(crate) struct Definition {
     pub(crate) selectable: Vec<Selectable>,
     /// The members of objects that are parsed for selectors and observers.
     pub(crate) projection: Projection,
+    /// The members of objects that [`Snapshot`](crate::watch_cache::Snapshot) parses and keeps.
+    pub(crate) consulted: Projection,
     pub(crate) served: Vec<ServedVersion>,
     /// The index of the storage version in `served`.
     pub(crate) storage: usize,
-    /// The CustomResourceDefinition of a custom kind.
-    pub(crate) custom: Option<Arc<Value>>,
+    /// The hash of a custom kind's CustomResourceDefinition: of the specification with the accepted names. The
+    /// definition itself is many times larger as a tree, and stays in its cache.
+    pub(crate) custom: Option<SpecHash>,
     /// The conversion webhook of a custom kind. Its objects are cached in the version in which they were written, and
     /// converted on demand.
     pub(crate) converter: Option<Arc<Converter>>,
     pub(crate) strategy: &'static api_rules::Strategy,
 }
+
+/// The hash of a specification.
+pub(crate) type SpecHash = [u8; 32];
 
 /// A group and version of a resource.
 pub(crate) struct ServedVersion {
@@ -55,6 +61,8 @@ pub(crate) struct ServedVersion {
     pub(crate) warning: Option<Arc<str>>,
     /// The `additionalPrinterColumns` of a custom kind.
     pub(crate) columns: Option<Arc<Value>>,
+    /// The `subresources.scale` of a custom kind.
+    pub(crate) scale: Option<Arc<Value>>,
     /// `false` if the version is not served. Even the storage version of a custom kind may be disabled.
     pub(crate) enabled: bool,
 }

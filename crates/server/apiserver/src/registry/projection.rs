@@ -34,7 +34,6 @@ impl Projection {
     }
 
     /// Returns `true` if the whole object is read.
-    #[cfg(test)]
     pub(crate) fn is_whole(&self) -> bool {
         self.0.is_empty()
     }

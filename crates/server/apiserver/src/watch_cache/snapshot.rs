@@ -1,6 +1,9 @@
 //! The caches as object source for authenticators, authorizers and admission, and as feed of indexes.
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::{
+    collections::HashMap,
+    sync::{Arc, OnceLock, Weak},
+};
 
 use api_meta::{Changed, GroupResource, Objects, Observer, Tree as _};
 use parking_lot::RwLock;
@@ -28,31 +31,41 @@ pub(crate) struct Snapshot {
     parsed: RwLock<ParsedObjects>,
 }
 
-/// Cached trees of objects by key, with their revision. Some objects (namespaces, service accounts) are read with
-/// nearly every write.
-type ParsedObjects = std::collections::HashMap<Arc<str>, (u64, Arc<Value>)>;
+/// Cached trees of objects. Some objects (namespaces, service accounts) are read with nearly every write.
+#[derive(Default)]
+struct ParsedObjects {
+    /// The trees by key, with their revision.
+    trees: HashMap<Arc<str>, (u64, Arc<Value>)>,
+    /// The JSON bytes of all trees that were added. A tree needs several times as much.
+    bytes: usize,
+}
+
 const PARSED_LIMIT: usize = 1024;
+const PARSED_BYTES_LIMIT: usize = 4 << 20;
 
 impl Snapshot {
     pub(crate) fn attach(&self, cache: &Arc<WatchCache>) {
         let _ = self.cache.set(Arc::downgrade(cache));
     }
 
-    fn tree(&self, object: &Object) -> Option<Arc<Value>> {
-        if let Some((revision, tree)) = self.parsed.read().get(&object.key)
+    fn tree(&self, definition: &Definition, object: &Object) -> Option<Arc<Value>> {
+        if let Some((revision, tree)) = self.parsed.read().trees.get(&object.key)
             && *revision == object.revision
         {
             return Some(tree.clone());
         }
-        let mut tree = object.tree().ok()?;
+        let mut tree = definition.consulted.read(&object.bytes).ok()?;
         // A charge to a quota is written with the revision that it was computed from as precondition.
         tree.put(&["metadata", "resourceVersion"], object.revision.to_string());
         let tree = Arc::new(tree);
         let mut parsed = self.parsed.write();
-        if parsed.len() >= PARSED_LIMIT {
-            parsed.clear();
+        if parsed.trees.len() >= PARSED_LIMIT || parsed.bytes >= PARSED_BYTES_LIMIT {
+            *parsed = ParsedObjects::default();
         }
-        parsed.insert(object.key.clone(), (object.revision, tree.clone()));
+        if definition.consulted.is_whole() {
+            parsed.bytes += object.bytes.len();
+        }
+        parsed.trees.insert(object.key.clone(), (object.revision, tree.clone()));
         Some(tree)
     }
 }
@@ -63,7 +76,7 @@ impl Objects for Snapshot {
         let kinds = cache.kinds();
         let resource = kinds.get(&resource.group, &resource.resource)?;
         let object = resource.cache.as_ref()?.get(&resource.definition.key(namespace, name))?;
-        self.tree(&object)
+        self.tree(&resource.definition, &object)
     }
 
     fn list(&self, resource: &GroupResource, namespace: &str) -> Vec<Arc<Value>> {
@@ -73,7 +86,7 @@ impl Objects for Snapshot {
             let resource = kinds.get(&resource.group, &resource.resource)?;
             let objects =
                 resource.cache.as_ref()?.list(&resource.definition.key(namespace, ""), "");
-            Some(objects.iter().filter_map(|o| self.tree(o)).collect())
+            Some(objects.iter().filter_map(|o| self.tree(&resource.definition, o)).collect())
         };
         list().unwrap_or_default()
     }

@@ -88,13 +88,11 @@ fn decode(call: &Call, body: &Bytes) -> Result<Value, Box<Status>> {
 }
 
 fn paths(call: &Call) -> Result<Paths, Box<Status>> {
-    let Some(custom) = &call.resource.definition.custom else {
+    if call.resource.definition.custom.is_none() {
         let (spec, status) = (".spec.replicas".into(), ".status.replicas".into());
         return Ok(Paths { spec, status, selector: None });
-    };
-    let versions = custom["spec"]["versions"].as_array();
-    let version = versions.into_iter().flatten().find(|v| v["name"] == *call.served().version);
-    let scale = version.map(|v| &v["subresources"]["scale"]);
+    }
+    let scale = call.served().scale.as_ref();
     let scale = scale.ok_or_else(|| Box::new(Status::no_such_resource()))?;
     Ok(Paths {
         spec: scale.text("specReplicasPath").to_owned(),
