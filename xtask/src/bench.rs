@@ -14,6 +14,7 @@ mod api;
 mod curve;
 mod h2load;
 mod hostile;
+mod kinds;
 mod table;
 mod tenants;
 mod usage;
@@ -27,6 +28,7 @@ type ServerPart = (&'static str, &'static str, &'static api::Measure);
 const SERVER_PARTS: &[ServerPart] = &[
     ("api", "an API server", &api::Bench::requests_alone),
     ("curve", "an API server with more and more objects", &curve::measure),
+    ("kinds", "an API server with many custom kinds", &kinds::measure),
     ("watch", "an API server with many watchers", &watch::measure),
     ("tenants", "an API server with a tenant who misbehaves", &tenants::measure),
 ];
@@ -40,6 +42,7 @@ const USAGE: &str = "usage: cargo xtask bench [PART ...] [--peer DIR]
   nodes       five nodes by `windlass up --nodes 5`: startup time, and the usage of a node
   api         an API server under load, with the objects of a large cluster
   curve       an API server while its objects grow from a thousand to a million
+  kinds       an API server with 500 custom kinds: memory, also after reading OpenAPI and after deletion
   watch       an API server with a thousand watchers
   tenants     an API server with 10,000 idle connections and 50,000 watches of one tenant: effects on other tenants
   tenants --hostile [--seconds N]
@@ -64,8 +67,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
                 let count = rest.next().and_then(|count| count.parse().ok());
                 seconds = count.filter(|seconds| *seconds > 0).ok_or(USAGE)?;
             }
-            "crates" | "cluster" | "bootstrap" | "kops" | "nodes" | "api" | "curve" | "watch"
-            | "tenants" | "metal" => parts.push(arg.as_str()),
+            "crates" | "cluster" | "bootstrap" | "kops" | "nodes" | "api" | "curve" | "kinds"
+            | "watch" | "tenants" | "metal" => parts.push(arg.as_str()),
             _ => return Err(USAGE.into()),
         }
     }
