@@ -32,7 +32,8 @@ pub use conversions::{Conversion, conversion};
 pub use decode::{DecodeError, Decoded, Finding, decode, decode_value, prune};
 pub use fill::{Fill, apply_defaults, apply_member_defaults, write_nulls};
 pub use node::{
-    Field, ListType, Lookup, Node, NodeId, Patch, Pattern, Presence, ProtoPath, Rules, Shape, Struct,
+    Field, ListType, Lookup, Node, NodeId, Patch, Pattern, Presence, ProtoPath, Rules, Shape,
+    Struct,
 };
 pub use resources::{ApiResource, Subresource, resource, resources, returns_deleted};
 pub use rules::declared;

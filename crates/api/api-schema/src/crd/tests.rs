@@ -102,10 +102,9 @@ fn needs_no_memory_for_repeated_types() {
 
 #[test]
 fn restricts_names_of_one_resource_only() {
-    let resource = |metadata: Value| {
-        json!({"type": "object", "x-kubernetes-embedded-resource": true, "properties": {"metadata": metadata}})
-    };
-    let short = json!({"type": "object", "properties": {"name": {"type": "string", "maxLength": 3}}});
+    let resource = |metadata: Value| json!({"type": "object", "x-kubernetes-embedded-resource": true, "properties": {"metadata": metadata}});
+    let short =
+        json!({"type": "object", "properties": {"name": {"type": "string", "maxLength": 3}}});
     let schema = built(&json!({
         "short": resource(short), "long": resource(json!({"type": "object"})),
     }));

@@ -10,11 +10,12 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// A type like those of large definitions: most of its text is descriptions.
 fn structure(number: usize) -> Value {
-    let description = "The time after which the object is deleted. It is optional, and must be unique.";
+    let description =
+        "The time after which the object is deleted. It is optional, and must be unique.";
     let member = |at: usize| {
         let text = json!({"type": "string", "description": description});
         let bounded = json!({"type": "string", "maxLength": at + 9, "pattern": "^[a-z0-9]{0,63}$"});
-        (format!("member{at}"), if at % 6 == 0 { bounded } else { text })
+        (format!("member{at}"), if at.is_multiple_of(6) { bounded } else { text })
     };
     let members: Map<String, Value> = (number..number + 12).map(member).collect();
     json!({"type": "object", "description": description, "properties": members})

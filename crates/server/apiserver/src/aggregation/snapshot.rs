@@ -148,7 +148,7 @@ impl Group<'_> {
 
 /// Returns the resources that this server itself serves.
 pub(crate) fn served(kinds: &Kinds) -> impl Iterator<Item = (&Arc<Definition>, &ServedVersion)> {
-    kinds.all.values().flat_map(|r| {
+    kinds.all.iter().flat_map(|r| {
         r.definition.served.iter().filter(|s| s.enabled).map(move |s| (&r.definition, s))
     })
 }

@@ -255,13 +255,13 @@ fn http_date(time: SystemTime) -> String {
 }
 
 fn versions(kinds: &Kinds) -> BTreeSet<(&str, &str)> {
-    let served = kinds.all.values().flat_map(|r| r.definition.served.iter());
+    let served = kinds.all.iter().flat_map(|r| r.definition.served.iter());
     served.filter(|s| s.enabled).map(|s| (&*s.group, &*s.version)).collect()
 }
 
 /// Returns the paths of groups with built-in kinds. As upstream, other groups have no document of their own.
 fn groups(kinds: &Kinds) -> BTreeSet<String> {
-    let builtin = kinds.all.values().map(|r| &r.definition).filter(|d| d.custom.is_none());
+    let builtin = kinds.all.iter().map(|r| &r.definition).filter(|d| d.custom.is_none());
     let served = builtin.flat_map(|definition| &definition.served).filter(|s| s.enabled);
     served.filter(|s| !s.group.is_empty()).map(|s| format!("apis/{}", s.group)).collect()
 }
@@ -293,7 +293,7 @@ impl CustomVersion<'_> {
 /// Returns the custom kinds of one group and version, or of all.
 fn custom<'a>(kinds: &'a Kinds, of: Option<(&str, &str)>) -> Vec<CustomVersion<'a>> {
     let mut custom = Vec::new();
-    for definition in kinds.all.values().map(|r| &*r.definition).filter(|d| d.custom.is_some()) {
+    for definition in kinds.all.iter().map(|r| &*r.definition).filter(|d| d.custom.is_some()) {
         let wanted = |s: &&ServedVersion| {
             s.enabled
                 && of.is_none_or(|(group, version)| *s.group == *group && *s.version == *version)

@@ -42,7 +42,7 @@ pub(crate) async fn follow(
 
 fn desired(cache: &WatchCache) -> BTreeMap<String, Value> {
     let kinds = cache.kinds();
-    let definitions = kinds.all.values().map(|resource| &resource.definition);
+    let definitions = kinds.all.iter().map(|resource| &resource.definition);
     let served = definitions.flat_map(|d| {
         d.served.iter().filter(|s| s.enabled).map(|s| (&*s.group, &*s.version, d.custom.is_some()))
     });

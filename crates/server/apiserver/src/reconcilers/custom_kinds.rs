@@ -126,7 +126,7 @@ fn others(state: &State, group: &str, name: &str) -> Vec<Arc<Value>> {
 /// Returns the names of the group's built-in kinds, which custom kinds must not use.
 fn built_in(state: &State, group: &str) -> Vec<Value> {
     let kinds = state.cache.kinds();
-    let built_in = kinds.all.values().map(|r| &r.definition);
+    let built_in = kinds.all.iter().map(|r| &r.definition);
     built_in
         .filter(|d| d.custom.is_none() && *d.group == *group)
         .flat_map(|d| d.served.iter().map(move |s| (d, s)))

@@ -125,7 +125,7 @@ fn paths(state: &State, instruments: &Instruments) -> Vec<String> {
         let checks = checks::of(page, state, &instruments.readiness, instruments.age());
         paths.extend(checks.iter().map(|check| format!("/{page}/{}", check.name)));
     }
-    for resource in kinds.all.values() {
+    for resource in kinds.all.iter() {
         for served in resource.definition.served.iter().filter(|s| !s.group.is_empty()) {
             paths.push(format!("/apis/{}", served.group));
             paths.push(format!("/apis/{}", served.api_version));

@@ -342,7 +342,7 @@ impl ServerMetrics {
         for all in of_levels.into_iter().chain([&self.objects]) {
             all.reset();
         }
-        for resource in state.cache.kinds().all.values() {
+        for resource in state.cache.kinds().all.iter() {
             let Some(cache) = &resource.cache else { continue };
             let name = resource.definition.group_resource().to_string();
             self.objects.with_label_values(&[name]).set(cache.len() as f64);

@@ -46,7 +46,7 @@ pub(crate) async fn retry_unreadable(cache: Arc<WatchCache>) {
     loop {
         tokio::time::sleep(UNREADABLE).await;
         let kinds = cache.kinds();
-        for resource in kinds.all.values() {
+        for resource in kinds.all.iter() {
             let key = resource.cache.as_ref().and_then(|cache| cache.unreadable());
             let Some(key) = key else { continue };
             let Ok((Some(kv), _)) = resource.feed.store.get(&key).await else { continue };
@@ -146,7 +146,7 @@ impl WatchCache {
 
     /// Ends every watch of every kind.
     fn end_watches(&self) {
-        for resource in self.kinds().all.values() {
+        for resource in self.kinds().all.iter() {
             if let Some(cache) = &resource.cache {
                 cache.end_watches();
             }
@@ -219,7 +219,7 @@ impl WatchCache {
     /// Drops the history that a store has compacted.
     pub(crate) fn compacted(&self, feed: &Arc<Feed>, revision: Revision) {
         let kinds = self.kinds();
-        for resource in kinds.all.values().filter(|resource| Arc::ptr_eq(&resource.feed, feed)) {
+        for resource in kinds.all.iter().filter(|resource| Arc::ptr_eq(&resource.feed, feed)) {
             if let Some(cache) = &resource.cache {
                 cache.compact(revision);
             }

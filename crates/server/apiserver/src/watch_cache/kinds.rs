@@ -1,9 +1,6 @@
 //! All resources that are served, with their caches.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use super::{cache::Cache, feed::Feed};
 use crate::registry::Definition;
@@ -21,8 +18,8 @@ pub(crate) struct Resource {
 pub(crate) struct Kinds {
     /// Resources and version indexes by `GROUP/VERSION/PLURAL`.
     by_path: HashMap<String, (Resource, usize)>,
-    /// Resources by `(group, plural)` of their storage.
-    pub(crate) all: BTreeMap<(Arc<str>, Arc<str>), Resource>,
+    /// Resources, sorted by group and plural name of their storage.
+    pub(crate) all: Vec<Resource>,
     /// Increases with every change, so that derived documents can be invalidated.
     pub(crate) generation: u64,
 }
@@ -36,11 +33,12 @@ impl Kinds {
             let path = api_path(&served.group, &served.version, &definition.plural);
             self.by_path.insert(path, (resource.clone(), index));
         }
-        self.all.insert((definition.group.clone(), definition.plural.clone()), resource);
+        let at = self.position(&definition.group, &definition.plural).unwrap_or_else(|at| at);
+        self.all.insert(at, resource);
     }
 
     pub(crate) fn remove(&mut self, group: &str, plural: &str) -> Option<Resource> {
-        let gone = self.all.remove(&(Arc::from(group), Arc::from(plural)))?;
+        let gone = self.all.remove(self.position(group, plural).ok()?);
         self.generation += 1;
         self.by_path
             .retain(|_, (resource, _)| !Arc::ptr_eq(&resource.definition, &gone.definition));
@@ -61,7 +59,15 @@ impl Kinds {
 
     /// Returns the resource stored under a group and plural name.
     pub(crate) fn get(&self, group: &str, plural: &str) -> Option<&Resource> {
-        self.all.get(&(Arc::from(group), Arc::from(plural)))
+        self.position(group, plural).ok().map(|at| &self.all[at])
+    }
+
+    /// Returns the index of a resource, or the index at which it would be inserted.
+    fn position(&self, group: &str, plural: &str) -> Result<usize, usize> {
+        self.all.binary_search_by(|resource| {
+            let definition = &resource.definition;
+            (&*definition.group, &*definition.plural).cmp(&(group, plural))
+        })
     }
 }
 

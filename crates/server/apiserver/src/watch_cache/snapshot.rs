@@ -94,7 +94,7 @@ impl Objects for Snapshot {
     fn resource_of(&self, group: &str, kind: &str) -> Option<(GroupResource, bool)> {
         let cache = self.cache.get()?.upgrade()?;
         let kinds = cache.kinds();
-        let mut definitions = kinds.all.values().map(|r| &r.definition);
+        let mut definitions = kinds.all.iter().map(|r| &r.definition);
         let serves = |d: &&Arc<Definition>| {
             d.served.iter().any(|s| *s.group == *group && *s.kind == *kind && s.enabled)
         };

@@ -275,11 +275,19 @@ impl Index {
     pub(super) fn compact(&mut self, revision: Revision, steps: usize) -> bool {
         for _ in 0..steps {
             if self.floor >= revision.min(self.revision) {
+                self.release_history();
                 return true;
             }
             self.raise_floor();
         }
         false
+    }
+
+    /// Frees the memory of a history that has become much shorter.
+    fn release_history(&mut self) {
+        if self.history.capacity() / 4 > self.history.len() {
+            self.history.shrink_to(2 * self.history.len());
+        }
     }
 
     /// Discards the oldest revisions, at most `steps`, until superseded versions cost at most `limit`; returns `true`

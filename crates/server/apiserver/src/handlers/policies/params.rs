@@ -44,7 +44,7 @@ pub(super) fn kind(cache: &WatchCache, policy: &Policy) -> Result<Option<Kind>, 
         resource.cache.as_ref()?;
         Some(Kind { resource: resource.clone(), version })
     };
-    let kind = kinds.all.values().find_map(find);
+    let kind = kinds.all.iter().find_map(find);
     kind.map(Some).ok_or_else(|| ParamsError::UnknownKind(wanted.clone()))
 }
 
