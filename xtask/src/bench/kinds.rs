@@ -54,7 +54,7 @@ fn create_kinds(bench: &Bench) -> Result<()> {
     create_directory(&directory)?;
     for index in 0..KINDS {
         let path = directory.join(format!("{index}.json"));
-        write(&path, &definition(index).to_string())?;
+        write(&path, definition(index).to_string())?;
     }
     let mut create = bench.control_plane.kubectl();
     create.args(["create", "--validate=false", "--filename"]).arg(&directory);

@@ -18,6 +18,8 @@ pub(crate) struct Resource {
 pub(crate) struct Kinds {
     /// Resources and version indexes by `GROUP/VERSION/PLURAL`.
     by_path: HashMap<String, (Resource, usize)>,
+    /// The resources of each plural name, which groups seldom share. Every write looks up a dozen.
+    by_plural: HashMap<Arc<str>, Vec<Resource>>,
     /// Resources, sorted by group and plural name of their storage.
     pub(crate) all: Vec<Resource>,
     /// Increases with every change, so that derived documents can be invalidated.
@@ -34,14 +36,20 @@ impl Kinds {
             self.by_path.insert(path, (resource.clone(), index));
         }
         let at = self.position(&definition.group, &definition.plural).unwrap_or_else(|at| at);
+        self.by_plural.entry(definition.plural.clone()).or_default().push(resource.clone());
         self.all.insert(at, resource);
     }
 
     pub(crate) fn remove(&mut self, group: &str, plural: &str) -> Option<Resource> {
         let gone = self.all.remove(self.position(group, plural).ok()?);
         self.generation += 1;
-        self.by_path
-            .retain(|_, (resource, _)| !Arc::ptr_eq(&resource.definition, &gone.definition));
+        let stays =
+            |resource: &Resource| !Arc::ptr_eq(&resource.definition, &gone.definition);
+        self.by_path.retain(|_, (resource, _)| stays(resource));
+        self.by_plural.retain(|_, resources| {
+            resources.retain(stays);
+            !resources.is_empty()
+        });
         Some(gone)
     }
 
@@ -59,7 +67,8 @@ impl Kinds {
 
     /// Returns the resource stored under a group and plural name.
     pub(crate) fn get(&self, group: &str, plural: &str) -> Option<&Resource> {
-        self.position(group, plural).ok().map(|at| &self.all[at])
+        let mut resources = self.by_plural.get(plural)?.iter();
+        resources.find(|resource| *resource.definition.group == *group)
     }
 
     /// Returns the index of a resource, or the index at which it would be inserted.
