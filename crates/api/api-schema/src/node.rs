@@ -214,8 +214,8 @@ pub struct Rules {
     pub embedded: bool,
 }
 
-/// A regular expression in Go's dialect. It is compiled when the first value is matched: compiled expressions are large,
-/// and most kinds of a cluster have few objects.
+/// A regular expression in Go's dialect. It is compiled when the first value is matched: compiled expressions are
+/// large, and most kinds of a cluster have few objects.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     text: Box<str>,

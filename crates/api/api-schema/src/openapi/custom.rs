@@ -32,8 +32,8 @@ pub struct CustomKind<'a> {
     pub list_kind: &'a str,
     /// `true` if the resource is namespaced.
     pub namespaced: bool,
-    /// Returns the parts of the definition. Called once for a document, so that at most one definition is in memory as a
-    /// tree.
+    /// Returns the parts of the definition. It is called once for a document, so that at most one definition is in
+    /// memory as a tree.
     pub read: &'a dyn Fn() -> CustomSource,
     /// `true` if the version has the status subresource.
     pub status: bool,

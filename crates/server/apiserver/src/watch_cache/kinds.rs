@@ -43,8 +43,7 @@ impl Kinds {
     pub(crate) fn remove(&mut self, group: &str, plural: &str) -> Option<Resource> {
         let gone = self.all.remove(self.position(group, plural).ok()?);
         self.generation += 1;
-        let stays =
-            |resource: &Resource| !Arc::ptr_eq(&resource.definition, &gone.definition);
+        let stays = |resource: &Resource| !Arc::ptr_eq(&resource.definition, &gone.definition);
         self.by_path.retain(|_, (resource, _)| stays(resource));
         self.by_plural.retain(|_, resources| {
             resources.retain(stays);
@@ -75,7 +74,8 @@ impl Kinds {
     fn position(&self, group: &str, plural: &str) -> Result<usize, usize> {
         self.all.binary_search_by(|resource| {
             let definition = &resource.definition;
-            (&*definition.group, &*definition.plural).cmp(&(group, plural))
+            let by_group = (*definition.group).cmp(group);
+            by_group.then_with(|| (*definition.plural).cmp(plural))
         })
     }
 }
