@@ -24,8 +24,8 @@ use crate::{
 pub enum ConnectError {
     #[error(transparent)]
     Kubeconfig(#[from] client::KubeconfigError),
-    #[error("{0} is not set, so this is not a Pod; give --kubeconfig")]
-    NotAPod(&'static str),
+    #[error(transparent)]
+    ServiceAccount(#[from] client::ServiceAccountError),
     #[error(transparent)]
     Tls(#[from] client::TlsError),
     #[error(transparent)]
@@ -165,7 +165,6 @@ impl Cluster {
 }
 
 const USER_AGENT: &str = "coredns";
-const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// Creates a client of the Corefile's API server, of a kubeconfig's, or as the Pod's service account.
 fn connect(server: &ApiServer, kubeconfig: Option<&Path>) -> Result<Client, ConnectError> {
@@ -186,20 +185,6 @@ fn connect(server: &ApiServer, kubeconfig: Option<&Path>) -> Result<Client, Conn
             Ok(Client::new(Arc::new(HttpTransport::new(url, tls, None)?), USER_AGENT))
         }
         (ApiServer::Default, Some(path)) => Ok(Client::from_kubeconfig_file(path, USER_AGENT)?),
-        (ApiServer::Default, None) => connect_as_pod(),
+        (ApiServer::Default, None) => Ok(Client::from_service_account(USER_AGENT)?),
     }
-}
-
-fn connect_as_pod() -> Result<Client, ConnectError> {
-    let variable = |name| std::env::var(name).map_err(|_| ConnectError::NotAPod(name));
-    let (host, port) = (variable("KUBERNETES_SERVICE_HOST")?, variable("KUBERNETES_SERVICE_PORT")?);
-    let host = if host.contains(':') { format!("[{host}]") } else { host };
-    let ca = Some(format!("{ACCOUNT}/ca.crt").into());
-    // The CA is reread when it changes and the token for each request, because the kubelet renews both.
-    let files = TlsFiles { ca, ..TlsFiles::default() };
-    let tls = ClientTls::from_files(files)?;
-    let token = || std::fs::read_to_string(format!("{ACCOUNT}/token")).ok();
-    let transport =
-        HttpTransport::new(&format!("https://{host}:{port}"), tls, Some(Arc::new(token)))?;
-    Ok(Client::new(Arc::new(transport), USER_AGENT))
 }
