@@ -13,6 +13,8 @@ use crate::{
 /// The deepest nesting in an error's text.
 const DEEPEST: usize = 8;
 const TARGET: HeaderName = HeaderName::from_static("x-amz-target");
+/// The error of changes to DNS records that are invalid.
+const INVALID_BATCH: &str = "InvalidChangeBatch";
 const SPACE: &str = "https://route53.amazonaws.com/doc/2013-04-01/";
 
 /// The parts of an HTTP request.
@@ -175,6 +177,11 @@ fn problem(protocol: Protocol, body: &[u8]) -> (String, String) {
         let _ = elements(body, DEEPEST, |path, text| match path {
             [.., of, own] if of == "Error" && own == "Code" => text.clone_into(&mut code),
             [.., of, own] if of == "Error" && own == "Message" => text.clone_into(&mut message),
+            // Route 53 has another form for this error.
+            [root, of, own] if root == INVALID_BATCH && of == "Messages" && own == "Message" => {
+                INVALID_BATCH.clone_into(&mut code);
+                text.clone_into(&mut message);
+            }
             _ => {}
         });
     }
@@ -272,6 +279,12 @@ mod tests {
             let error = parse_response(delete, query, StatusCode::BAD_REQUEST, text.as_bytes());
             assert_eq!(error.unwrap_err().is_absent(), absent, "{message}");
         }
+        let records = Operation::find("route53", "ChangeResourceRecordSets").unwrap();
+        let text =
+            b"<InvalidChangeBatch><Messages><Message>a</Message></Messages></InvalidChangeBatch>";
+        let xml = protocol("route53").unwrap();
+        let error = parse_response(records, xml, StatusCode::BAD_REQUEST, text).unwrap_err();
+        assert_eq!(error.code(), "InvalidChangeBatch");
         let sqs = Operation::find("sqs", "GetQueueUrl").unwrap();
         let text = br#"{"__type":"com.amazonaws.sqs#QueueDoesNotExist","message":"gone"}"#;
         let error = parse_response(sqs, protocol("sqs").unwrap(), StatusCode::BAD_REQUEST, text)
