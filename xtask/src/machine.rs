@@ -34,6 +34,8 @@ const TO_TEST: &[Requirement] = &[
     ("curl", "curl"),
     ("dhclient", "isc-dhcp-client"),
     ("dig", "bind9-dnsutils"),
+    // A DNS server that accepts signed updates.
+    ("named", "bind9"),
     ("ipmi_sim", "openipmi"),
     ("ipmitool", "ipmitool"),
     ("qemu-system-x86_64", "qemu-system-x86"),

@@ -46,7 +46,7 @@ pub(crate) fn queue_name(cluster: &str) -> String {
 }
 
 /// Normalizes a DNS name of Route 53.
-pub(crate) fn dns_name(name: &str) -> String {
+pub fn dns_name(name: &str) -> String {
     name.trim_end_matches('.').replace("\\052", "*").to_lowercase()
 }
 

@@ -3,7 +3,7 @@
 use api_config::kubeconfig::Cluster as Server;
 use bootstrap_core::{
     addons::{self, network::RoutingMode},
-    objects,
+    images, objects,
 };
 use data_encoding::HEXLOWER;
 use kops_api::{Object, Spec as _, yaml};
@@ -16,7 +16,7 @@ use kops_store::BOOTSTRAP_CHANNEL;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::{error::Error, names::KEEPER};
+use crate::{dns, error::Error, names::KEEPER};
 
 /// kOps' own version of manifests. Clients detect changes by the hash.
 const VERSION: &str = "9.99.0";
@@ -34,7 +34,7 @@ pub(crate) fn build_objects(cluster: &Object) -> Result<Vec<(String, String)>, E
     core.push(objects::cluster_admins());
     core.push(objects::api_server_kubelet_client());
     core.extend(objects::node_bootstrap());
-    let sets = [
+    let mut sets = vec![
         ("kops-controller.addons.k8s.io", "k8s-1.16", core),
         (
             "network.windlass.local",
@@ -49,6 +49,8 @@ pub(crate) fn build_objects(cluster: &Object) -> Result<Vec<(String, String)>, E
         ("coredns.addons.k8s.io", "k8s-1.12", addons::coredns(&init.cluster, 2)?),
         ("storage.windlass.local", "k8s-1.36", addons::storage::objects()),
     ];
+    let dns = dns::addon(cluster, &images::windlass(&init.cluster));
+    sets.extend(dns.map(|objects| ("dns-controller.addons.k8s.io", "k8s-1.12", objects)));
     let mut files = Vec::new();
     let mut entries = Vec::new();
     for (name, id, mut objects) in sets {

@@ -27,7 +27,7 @@ const EMPTY: Values = Values::Only(&[]);
 
 /// The fields of a cluster. Machines run no SSH server, so every restriction of `sshAccess` holds. A subnet only names
 /// a zone: all machines share one link, and the host chooses its range.
-const CLUSTER: [Row; 35] = [
+const CLUSTER: [Row; 39] = [
     ("api.access", EVERYWHERE),
     ("api.additionalSANs", Values::Any),
     ("api.dns", EMPTY),
@@ -39,6 +39,7 @@ const CLUSTER: [Row; 35] = [
     ("clusterDNSDomain", Values::Any),
     ("configStore.base", Values::Any),
     ("controlPlaneKubelet", Values::Kubelet),
+    ("dnsZone", Values::Any),
     ("encryptionConfig", Values::Any),
     ("etcdClusters.cpuRequest", Values::Only(&["200m"])),
     ("etcdClusters.etcdMembers.instanceGroup", Values::Any),
@@ -47,6 +48,9 @@ const CLUSTER: [Row; 35] = [
     ("etcdClusters.manager.backupRetentionDays", Values::Any),
     ("etcdClusters.memoryRequest", Values::Only(&["100Mi"])),
     ("etcdClusters.name", Values::Only(&["main"])),
+    ("externalDNS.provider", Values::Only(&["dns-controller", "none"])),
+    ("externalDNS.watchIngress", Values::Any),
+    ("externalDNS.watchNamespace", Values::Any),
     ("fileAssets", Values::Any),
     ("iam.allowContainerRegistry", Values::Any),
     ("iam.legacy", Values::Only(&["false"])),
@@ -61,7 +65,7 @@ const CLUSTER: [Row; 35] = [
     ("networking.subnets.name", Values::Any),
     ("networking.subnets.type", Values::Any),
     ("networking.subnets.zone", Values::Any),
-    ("networking.topology.dns", Values::Only(&["None"])),
+    ("networking.topology.dns", Values::Only(&["None", "Public"])),
     ("rollingUpdate", Values::Any),
     ("sshAccess", Values::Any),
 ];
@@ -205,8 +209,8 @@ mod tests {
                 "spec.networking.cni.usesSecondaryIP:",
             ),
             (
-                json!({"networking": {"topology": {"dns": "Public"}}}),
-                "spec.networking.topology.dns other than None:",
+                json!({"networking": {"topology": {"dns": "Private"}}}),
+                "spec.networking.topology.dns other than None or Public:",
             ),
             (
                 json!({"etcdClusters": [{"name": "main"}, {"name": "events"}]}),
@@ -227,6 +231,12 @@ mod tests {
             (json!({"cloudProvider": {"aws": {}}}), "spec.cloudProvider.aws:"),
             (json!({"sysctlParameters": ["a=b"]}), "spec.sysctlParameters:"),
             (json!({"kubeProxy": {}}), "spec.kubeProxy:"),
+            (
+                json!({"externalDNS": {"provider": "external-dns"}}),
+                "spec.externalDNS.provider other than dns-controller or none:",
+            ),
+            (json!({"externalDNS": {"disable": true}}), "spec.externalDNS.disable:"),
+            (json!({"dnsControllerGossipConfig": {}}), "spec.dnsControllerGossipConfig:"),
         ] {
             let text = rejection(Kind::Cluster, spec);
             assert!(text.starts_with(setting), "{setting} {text}");

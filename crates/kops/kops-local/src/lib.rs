@@ -10,6 +10,7 @@
 
 mod addons;
 mod balancer;
+mod dns;
 mod error;
 mod fields;
 mod fleet;

@@ -9,6 +9,7 @@ use kops_core::{CloudName, Cluster as _, Version};
 use version::KUBERNETES_VERSION;
 
 use crate::{
+    dns::check_dns,
     error::Error,
     fields::check_fields,
     model::complete_objects,
@@ -50,6 +51,7 @@ pub fn check_support(
     check_cloud(cluster)?;
     std::iter::once(cluster).chain(groups).try_for_each(check_fields)?;
     check_subnets(&cluster.spec)?;
+    check_dns(cluster)?;
     let (complete, complete_groups) = complete_objects(cluster, groups)?;
     if !complete.spec.has("networking.cni") {
         unsupported("a Pod network other than --networking cni, which is Windlass' own")?;

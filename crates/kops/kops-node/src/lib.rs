@@ -1,5 +1,6 @@
 //! The programs of kOps' machines. [`nodeup`] configures a machine for its group, [`controller`] admits workers,
-//! [`channels`] applies the add-ons, [`protokube`] backs up etcd, and [`manager_ctl`] restores a backup.
+//! [`channels`] applies the add-ons, [`dns_controller`] publishes names in DNS, [`protokube`] backs up etcd, and
+//! [`manager_ctl`] restores a backup.
 //!
 //! They support machines of cloud local. `kops-core` decides; this crate gathers facts and carries the decisions out.
 //! It also defines the names that the machines share with the command `kops`. Read [`nodeup`] first.
@@ -13,6 +14,7 @@
 
 pub mod channels;
 pub mod controller;
+pub mod dns_controller;
 mod error;
 mod etcd_client;
 mod hash;

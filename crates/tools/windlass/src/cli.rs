@@ -52,6 +52,7 @@ pub(crate) enum Command {
     Kops(kops::Args),
     Nodeup(kops_node::nodeup::Args),
     KopsController(kops_node::controller::Args),
+    DnsController(Box<kops_node::dns_controller::Args>),
     Protokube(kops_node::protokube::Args),
     EtcdManagerCtl(kops_node::manager_ctl::Args),
     #[command(subcommand)]

@@ -159,6 +159,9 @@ fn run(command: Command) -> ExitCode {
         Command::KopsController(args) => run_component("kops-controller", async move |tasks| {
             kops_node::controller::run(&args, &tasks).await
         }),
+        Command::DnsController(args) => run_component("dns-controller", async move |tasks| {
+            kops_node::dns_controller::run(&args, &tasks).await
+        }),
         Command::Protokube(args) => run_component("protokube", async move |tasks| {
             kops_node::protokube::run(&args, &tasks).await
         }),

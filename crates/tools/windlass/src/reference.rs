@@ -51,7 +51,15 @@ const PAGES: &[(&str, &str, &[&str])] = &[
     (
         "kops",
         "Commands of kOps",
-        &["kops", "nodeup", "kops-controller", "protokube", "etcd-manager-ctl", "channels"],
+        &[
+            "kops",
+            "nodeup",
+            "kops-controller",
+            "dns-controller",
+            "protokube",
+            "etcd-manager-ctl",
+            "channels",
+        ],
     ),
     ("components", "Components", &[]),
 ];

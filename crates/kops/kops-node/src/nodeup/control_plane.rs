@@ -14,7 +14,11 @@ use bootstrap_core::{
     constants::{self, ETCD_CLIENT_PORT},
 };
 use kops_api::Spec as _;
-use kops_core::{content_hash, node_config_path};
+use kops_core::{
+    content_hash,
+    dns::{EXTERNAL, INTERNAL},
+    node_config_path,
+};
 use kops_store::{ENCRYPTION_CONFIG, ETCD, Keyset, SERVICE_ACCOUNT};
 use pki::{AltName, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
 use serde_json::{Value, json};
@@ -239,29 +243,51 @@ fn write_protokube_files(context: &NodeContext, clients: &NodeAuthority) -> Resu
     )?)
 }
 
-/// Returns patches of the API server's probes. If anonymous requests are forbidden, the kubelet probes only the port.
+/// Returns patches of the API server's Pod: its probes, and the names that dns-controller publishes.
 pub(super) fn write_patches(context: &NodeContext) -> Result<Patches, Error> {
-    let anonymous = context.config.flag("APIServerConfig.KubeAPIServer.anonymousAuth");
-    if anonymous != Some(false) {
+    let mut patches = Vec::new();
+    if context.config.flag("APIServerConfig.KubeAPIServer.anonymousAuth") == Some(false) {
+        patches.push(("kube-apiserver+json.json", probes_patch()));
+    }
+    if let Some(patch) = names_patch(&context.config, context.boot.text("ClusterName")) {
+        patches.push(("kube-apiserver+merge.json", patch));
+    }
+    if patches.is_empty() {
         return Ok(Patches::none());
     }
     fs::create_dir_all(PATCHES)
         .map_err(kops_store::Error::file("making the directory", PATCHES))?;
-    let probes = ["livenessProbe", "readinessProbe", "startupProbe"];
-    let patch: Vec<_> = probes
-        .iter()
-        .flat_map(|probe| {
-            let at = format!("/spec/containers/0/{probe}");
-            [
-                json!({"op": "remove", "path": format!("{at}/httpGet")}),
-                json!({"op": "add", "path": format!("{at}/tcpSocket"), "value": {"port": API_PORT}}),
-            ]
-        })
-        .collect();
-    let text = Value::from(patch).to_string();
-    let path = Path::new(PATCHES).join("kube-apiserver+json.json");
-    pki::write_file(&path, text.as_bytes(), pki::PUBLIC_MODE)?;
+    for (name, patch) in patches {
+        let text = patch.to_string();
+        pki::write_file(&Path::new(PATCHES).join(name), text.as_bytes(), pki::PUBLIC_MODE)?;
+    }
     Ok(Patches::load(Path::new(PATCHES))?)
+}
+
+/// Returns the patch for an API server that forbids anonymous requests: the kubelet probes only the port.
+fn probes_patch() -> Value {
+    let probes = ["livenessProbe", "readinessProbe", "startupProbe"];
+    let patch = probes.iter().flat_map(|probe| {
+        let at = format!("/spec/containers/0/{probe}");
+        [
+            json!({"op": "remove", "path": format!("{at}/httpGet")}),
+            json!({"op": "add", "path": format!("{at}/tcpSocket"), "value": {"port": API_PORT}}),
+        ]
+    });
+    patch.collect()
+}
+
+/// Returns the patch with the annotations for dns-controller; `None` for a cluster without a DNS zone.
+fn names_patch(config: &Value, cluster: &str) -> Option<Value> {
+    if config.text("DNSZone").is_empty() {
+        return None;
+    }
+    let public = match config.text("APIServerConfig.API.publicName") {
+        "" => format!("api.{cluster}"),
+        name => name.to_owned(),
+    };
+    let annotations = json!({INTERNAL: format!("api.internal.{cluster}"), EXTERNAL: public});
+    Some(json!({"metadata": {"annotations": annotations}}))
 }
 
 /// Returns a worker's configuration of `init`, with the same image names as a control plane's.
@@ -271,4 +297,25 @@ pub(super) fn worker_init(context: &NodeContext) -> Init {
     // A worker has no etcd member, so etcd's image is not pulled.
     init.cluster.etcd.local = None;
     init
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn api_server_claims_names_in_clusters_with_a_zone() {
+        let patch = |config: Value| names_patch(&config, "demo.example.test");
+        assert_eq!(patch(json!({})), None);
+        let of = |external: &str| {
+            json!({"metadata": {"annotations": {
+                INTERNAL: "api.internal.demo.example.test", EXTERNAL: external,
+            }}})
+        };
+        let zone = "example.test@192.0.2.53";
+        assert_eq!(patch(json!({"DNSZone": zone})), Some(of("api.demo.example.test")));
+        let public = json!({"API": {"publicName": "kube.example.test"}});
+        let config = json!({"DNSZone": zone, "APIServerConfig": public});
+        assert_eq!(patch(config), Some(of("kube.example.test")));
+    }
 }

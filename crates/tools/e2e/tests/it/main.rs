@@ -33,6 +33,7 @@ mod ha;
 mod interop;
 mod kops;
 mod kops_changes;
+mod kops_dns;
 mod kubeadm;
 mod kubeadm_mistakes;
 mod life;
