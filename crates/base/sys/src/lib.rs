@@ -13,8 +13,10 @@ mod directory;
 mod disk;
 mod error;
 mod huge_pages;
+mod image;
 mod kernel_log;
 pub mod liveness;
+mod loop_device;
 pub mod mount;
 mod pause;
 pub mod process;
@@ -27,7 +29,12 @@ pub use directory::make_directories;
 pub use disk::{DiskUse, disk_use, read_partitions_again};
 pub use error::Error;
 pub use huge_pages::{HUGE_PAGES, huge_page_unit, huge_pages};
+pub use image::{IMAGE_BLOCK, MAKE_EXT4, data_ranges, grow_image};
 pub use kernel_log::was_killed_for_memory;
+pub use loop_device::{
+    AttachedImage, LOOP_MAJOR, LoopError, attach_image, attached_images, detach_images,
+    make_block_device, remove_loop_device,
+};
 pub use pause::{attend, pause};
 pub use program::{HostPrograms, ProgramError, ProgramOutput, Programs, RecordedPrograms};
 pub use tree::{give_tree, remove_beneath};

@@ -31,9 +31,6 @@ const DEVICES: &str = ".devices";
 /// The mode of a new volume, which containers of any user must be able to write.
 pub(crate) const MODE: u32 = 0o777;
 
-/// Images have whole blocks of this size, in bytes.
-const BLOCK: u64 = 4096;
-
 /// The image of one local volume.
 pub(crate) struct Image<'a> {
     /// The directory of local volumes.
@@ -110,8 +107,8 @@ impl Image<'_> {
 
     /// Creates the file system in a sparse file, which takes almost no space.
     async fn make(&self, device: &str) -> Result<(), Error> {
-        let lazy = "lazy_itable_init=1,lazy_journal_init=1,nodiscard";
-        self.programs.run("mkfs.ext4", &["-F", "-m0", "-E", lazy, device]).await?;
+        let [program, arguments @ ..] = &sys::MAKE_EXT4;
+        self.programs.run(program, &[&arguments[..], &[device]].concat()).await?;
         Ok(())
     }
 
@@ -240,16 +237,10 @@ pub async fn detach_block_volumes(kubelet: &Path) -> Vec<Error> {
     errors
 }
 
-/// Creates a sparse file of at least `size` bytes, or extends it. It takes space only as far as it is written.
+/// Creates a sparse file of at least `size` bytes in a directory that it creates, or extends the file.
 fn resize(path: &Path, size: u64) -> Result<(), Error> {
     make_parent(path)?;
-    let open = || {
-        let file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
-        file.set_permissions(fs::Permissions::from_mode(0o600))?;
-        let size = size.next_multiple_of(BLOCK);
-        if file.metadata()?.len() < size { file.set_len(size) } else { Ok(()) }
-    };
-    open().map_err(Error::file("set the size of", path))
+    Ok(sys::grow_image(path, size)?)
 }
 
 fn make_parent(path: &Path) -> Result<(), Error> {
