@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use sys::process::PidFile;
 
-use crate::{error::Error, json};
+use crate::{error::Error, json, volume::AttachedVolume};
 
 /// A machine's identity document, written at its creation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,6 +36,9 @@ pub struct Machine {
     pub trusted: bool,
     /// The input of the machine's program.
     pub user_data: String,
+    /// The attached volumes. A trusted machine without any has the directory of an earlier version.
+    #[serde(default)]
+    pub volumes: Vec<AttachedVolume>,
 }
 
 impl Machine {

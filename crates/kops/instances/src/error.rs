@@ -55,6 +55,14 @@ pub enum Error {
     SmallRange { subnet: Cidr },
     #[error("the link {link} vanished")]
     Vanished { link: String },
+    #[error("volume {volume}: {source}")]
+    Volume { volume: String, source: sys::LoopError },
+    #[error(
+        "loop device {device} of {} is still in use, so no other machine gets the volume; find its user by `lsof` and \
+         `grep loop{device} /proc/*/mountinfo`",
+        image.display()
+    )]
+    VolumeInUse { image: PathBuf, device: u32 },
     #[error("the machine at {address} has no link {link}; it does not run")]
     MissingLink { address: IpAddr, link: String },
 }

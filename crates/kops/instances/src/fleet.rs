@@ -17,6 +17,7 @@ use crate::{
     error::Error,
     json,
     link::{self, Link},
+    volume::Volume,
 };
 
 const MARK: &str = ".windlass-instances";
@@ -46,6 +47,9 @@ pub struct FleetSpec {
     pub secret: Vec<PathBuf>,
     /// Programs that run on the host, beside the machines.
     pub companions: Vec<Companion>,
+    /// The volumes. A trusted machine without any has a directory instead, as in earlier versions.
+    #[serde(default)]
+    pub volumes: Vec<Volume>,
 }
 
 /// A command of the fleet's program that runs on the host as long as the fleet exists.
@@ -149,7 +153,7 @@ impl FleetSpec {
         self.groups.iter().flat_map(Group::names)
     }
 
-    /// Returns this state together with the machines of `old` that it lacks, and their addresses.
+    /// Returns this state together with the machines of `old` that it lacks, their addresses, and its volumes.
     pub fn with_machines_of(&self, old: &Self) -> Self {
         let mut all = self.clone();
         for before in &old.groups {
@@ -166,6 +170,8 @@ impl FleetSpec {
         for (name, address) in addresses {
             all.addresses.entry(name.clone()).or_insert(*address);
         }
+        let is_missing = |old: &&Volume| !self.volumes.iter().any(|volume| volume.id == old.id);
+        all.volumes.extend(old.volumes.iter().filter(is_missing).cloned());
         all
     }
 
@@ -282,7 +288,12 @@ impl Fleet {
 
     /// Reports whether the first process of a machine runs.
     pub fn runs(&self, name: &str) -> bool {
-        document::pid_file(&self.machine_root(name)).running().is_some()
+        self.running(name).is_some()
+    }
+
+    /// Returns the PID of the first process of a machine, if it runs.
+    pub(crate) fn running(&self, name: &str) -> Option<i32> {
+        document::pid_file(&self.machine_root(name)).running()
     }
 
     pub(crate) fn machine_root(&self, name: &str) -> PathBuf {

@@ -20,6 +20,7 @@ use tokio::{
 };
 
 use crate::{
+    attach,
     document::{self, Machine, pid_file},
     error::Error,
     fleet::{Fleet, FleetSpec, Group},
@@ -28,6 +29,7 @@ use crate::{
     json, link,
     process::{END_TIMEOUT, background, record, start_error},
     space::{self, Processes},
+    volume::AttachedVolume,
 };
 
 const POLL: Duration = Duration::from_millis(20);
@@ -152,7 +154,10 @@ async fn ensure_running(
         Some(pid) => pid,
         None => {
             remove_machine(fleet, spec, name, false).await?;
-            start_machine(fleet, spec, group, name, address)?
+            let (attached, own, machine) = (fleet.clone(), spec.clone(), name.to_owned());
+            let work = move || attach::attach(&attached, &own, &machine);
+            let volumes = tokio::task::spawn_blocking(work).await??;
+            start_machine(fleet, spec, group, Created { name, address, volumes })?
         }
     };
     let own = spec.link()?;
@@ -166,14 +171,21 @@ async fn ensure_running(
     Ok(pid)
 }
 
+/// A machine that is created, with its attached volumes.
+struct Created<'a> {
+    name: &'a str,
+    address: IpAddr,
+    volumes: Vec<AttachedVolume>,
+}
+
 /// Creates a machine, and returns the PID of its first process.
 fn start_machine(
     fleet: &Fleet,
     spec: &FleetSpec,
     group: &Group,
-    name: &str,
-    address: IpAddr,
+    created: Created<'_>,
 ) -> Result<i32, Error> {
+    let Created { name, address, volumes } = created;
     let root = fleet.machine_root(name);
     let directory = root.join("document");
     fs::create_dir_all(&directory).map_err(Error::file("creating", &directory))?;
@@ -188,6 +200,7 @@ fn start_machine(
         cgroup: format!("{}/{name}", spec.cgroup()),
         trusted: group.trusted,
         user_data: group.user_data.clone(),
+        volumes,
     };
     json::write(&document::path(&root), &machine)?;
     issue_identity(fleet, name)?;
@@ -297,6 +310,7 @@ async fn remove_machine(
         link::unplug(&spec.link()?, *address)?;
     }
     let own = fleet.volumes(name);
+    attach::detach(own.clone()).await?;
     if volumes && own.exists() {
         fs::remove_dir_all(&own).map_err(Error::file("removing", &own))?;
     }
@@ -364,6 +378,7 @@ pub async fn remove(fleet: &Fleet, cluster: &str) -> Result<(), Error> {
     for name in entries.filter_map(|entry| entry.file_name().into_string().ok()) {
         remove_machine(fleet, &spec, &name, true).await?;
     }
+    attach::detach(fleet.root.clone()).await?;
     if !spec.link.is_empty() {
         link::remove(&spec.link()?, spec.addresses.values().copied())?;
     }

@@ -8,12 +8,14 @@
 //! Invariants:
 //! - A machine that ends is replaced by a new one with the same name and address, and with an empty disk. Only its
 //!   volumes remain.
+//! - A volume is attached to one machine at a time, which finds it by its tags.
 //! - Only a directory with the fleet's mark is removed.
 //! - A machine does not see the files of other machines. Only trusted machines (control planes) see the state store.
 //! - The identity certificate, which only the keeper signs, identifies a machine. It also proves that the machine was
 //!   created after the end of the previous machine of its name.
 //! - The keeper and its guard restart each other.
 
+mod attach;
 mod document;
 mod error;
 mod fleet;
@@ -27,6 +29,7 @@ mod process;
 pub mod runtime;
 pub mod space;
 pub mod untrusted;
+mod volume;
 
 pub use document::Machine;
 pub use error::Error;
@@ -35,3 +38,4 @@ pub use guard::{guard, start};
 pub use identity::created_at;
 pub use keeper::{keep, remove, replace};
 pub use machine::PROGRAMS;
+pub use volume::{AttachedVolume, Volume};

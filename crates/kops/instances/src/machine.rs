@@ -23,7 +23,7 @@ pub const DOCUMENT: &str = "/opt/windlass/machine";
 pub const TRUSTED_FILES: &str = "/opt/windlass/machine/told";
 /// The file with the user data inside a machine, which `nodeup` reads.
 pub const USER_DATA: &str = "/opt/kops/conf/kube_env.yaml";
-/// The directory of volumes inside a trusted machine.
+/// The directory of volumes inside a trusted machine without block devices, as in earlier versions.
 pub const VOLUMES: &str = "/mnt/disks";
 const RUNTIME: &str = "/etc/containerd/config.toml";
 
@@ -61,7 +61,7 @@ fn prepare(fleet: &Fleet, name: &str) -> Result<Space, Error> {
         DISK.iter().map(|path| (disk(path), PathBuf::from(path))).collect();
     bound.push((fleet.programs(), PROGRAMS.into()));
     bound.push((root.join("document"), DOCUMENT.into()));
-    if machine.trusted {
+    if machine.trusted && machine.volumes.is_empty() {
         bound.push((fleet.volumes(name), VOLUMES.into()));
     }
     for (from, _) in &bound {

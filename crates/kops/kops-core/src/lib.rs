@@ -46,6 +46,7 @@ pub mod snapshot;
 pub mod template;
 pub mod upgrade;
 mod version;
+pub mod volumes;
 mod world;
 
 pub use assign::assign;

@@ -283,6 +283,7 @@ mod tests {
                 cgroup: String::new(),
                 trusted: group.trusted,
                 user_data: group.user_data.clone(),
+                volumes: Vec::new(),
             };
             let root = fleet.root.join("machines").join(&machine);
             fs::create_dir_all(root.join("document")).unwrap();

@@ -28,6 +28,7 @@ mod stage;
 mod state;
 mod subnets;
 mod support;
+mod volumes;
 
 pub use balancer::write_balancer_files;
 pub use error::Error;

@@ -3,11 +3,12 @@
 
 use std::path::PathBuf;
 
-use instances::{Fleet, FleetSpec, Group, Machine};
+use instances::{AttachedVolume, Fleet, FleetSpec, Group, Machine};
 use kops_core::{
     backup::{Restore, started_before},
     member::Mark,
     restore::{Observation, Step, cancel, step},
+    volumes::EtcdVolume,
 };
 use kops_store::{Backups, ETCD, Registry, nanoseconds};
 use tokio::time::Instant;
@@ -36,10 +37,10 @@ struct Verified {
     before: i64,
 }
 
-/// A control plane: its present machine, and the directory of its etcd volume.
+/// A control plane: its present machine, and the directory of its etcd volume, if the volume is mounted.
 struct ControlPlane {
     machine: Option<Machine>,
-    volume: PathBuf,
+    volume: Option<PathBuf>,
 }
 
 /// The control planes of a cluster, and its backups.
@@ -131,7 +132,8 @@ impl RestoreProgress {
         };
         self.seen = Some((waits, begun));
         let holds = |machine: &&ControlPlane| {
-            kops_node::nodeup::holds_generation(&machine.volume, generation)
+            let volume = machine.volume.as_deref();
+            volume.is_some_and(|volume| kops_node::nodeup::holds_generation(volume, generation))
         };
         let all = &site.control_planes;
         let (members, intact) = (all.len(), all.iter().filter(holds).count());
@@ -183,7 +185,7 @@ impl<'a> Site<'a> {
         let names = spec.groups.iter().filter(|group| group.trusted).flat_map(Group::names);
         let control_plane = |name: String| {
             let machine = fleet.machine(&name)?;
-            let volume = fleet.volumes(&name).join(format!("{}--{ETCD}--0", spec.cluster));
+            let volume = etcd_volume(fleet, &spec.cluster, &name, machine.as_ref());
             Ok(ControlPlane { machine, volume })
         };
         Ok(Self {
@@ -208,6 +210,25 @@ impl<'a> Site<'a> {
         }
         Ok(())
     }
+}
+
+/// Returns the directory of a control plane's etcd volume, as this host sees it; `None` while the machine does not run.
+/// Machines of earlier versions have a directory of this host.
+fn etcd_volume(
+    fleet: &Fleet,
+    cluster: &str,
+    name: &str,
+    machine: Option<&Machine>,
+) -> Option<PathBuf> {
+    let volumes = machine.map(|machine| machine.volumes.as_slice()).unwrap_or_default();
+    if volumes.is_empty() {
+        return Some(fleet.volumes(name).join(format!("{cluster}--{ETCD}--0")));
+    }
+    let is_own = |volume: &&AttachedVolume| {
+        let found = EtcdVolume::of(cluster, &volume.tags).ok().flatten();
+        found.is_some_and(|found| found.etcd == ETCD)
+    };
+    fleet.mounted_volume(name, volumes.iter().find(is_own)?)
 }
 
 #[cfg(test)]
@@ -364,6 +385,7 @@ mod tests {
             cgroup: String::new(),
             trusted: true,
             user_data: String::new(),
+            volumes: Vec::new(),
         };
         let text = serde_json::to_vec(&machine).unwrap();
         std::fs::write(document.join("machine.json"), text).unwrap();

@@ -6,7 +6,10 @@ use instances::{Fleet, FleetSpec, Group};
 use kops_api::{Object, Spec as _};
 use kops_store::Registry;
 
-use crate::{balancer, error::Error, gateway, model::GroupUserData, repair::repair_after};
+use crate::{
+    balancer, error::Error, gateway, model::GroupUserData, repair::repair_after,
+    volumes::member_volumes,
+};
 
 fn size(group: &Object) -> u32 {
     group.spec.int("minSize").and_then(|size| u32::try_from(size).ok()).unwrap_or(0)
@@ -45,6 +48,10 @@ pub fn fleet_spec(
         Ok::<_, Error>(group)
     };
     spec.groups = groups.iter().map(build_group).collect::<Result<_, _>>()?;
+    let machine_of = |name: &str| {
+        spec.groups.iter().find(|group| group.trusted && group.name == name)?.members().next()
+    };
+    spec.volumes = member_volumes(cluster, old, machine_of);
     let ranges = ["networking.podCIDR", "networking.serviceClusterIPRange"];
     let ranges: Vec<_> =
         ranges.iter().filter_map(|path| cluster.spec.text(path).parse().ok()).collect();

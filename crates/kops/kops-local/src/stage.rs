@@ -117,6 +117,7 @@ mod tests {
             cgroup: String::new(),
             trusted: false,
             user_data: String::new(),
+            volumes: Vec::new(),
         };
         let document = serde_json::to_string(&machine).unwrap();
         write(&fleet, "machines/nodes-1/document/machine.json", &document);

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 
 use instances::FleetSpec;
 use kops_api::{Object, Spec as _};
-use kops_core::{CloudName, Cluster as _, Version};
+use kops_core::{CloudName, Cluster as _, Version, volumes::EtcdVolume};
+use kops_store::ETCD;
 use version::KUBERNETES_VERSION;
 
 use crate::{
@@ -65,6 +66,7 @@ pub fn check_support(
     if let Some(fleet) = fleet {
         let wanted = control_plane_names(&complete_groups);
         check_control_planes(fleet, &wanted.values().flatten().cloned().collect())?;
+        check_etcd_clusters(fleet, &complete)?;
         check_members(cluster, groups)?;
     }
     Ok(CompleteCluster { cluster: complete, groups: complete_groups })
@@ -105,6 +107,28 @@ fn check_control_planes(fleet: &FleetSpec, after: &BTreeSet<String>) -> Result<(
         return Ok(());
     }
     Err(Error::ControlPlanes { removed: removed.join(", ") })
+}
+
+/// Rejects an etcd cluster that running control planes do not have. Its members would wait for each other, while a
+/// rolling update replaces one machine after another.
+fn check_etcd_clusters(fleet: &FleetSpec, cluster: &Object) -> Result<(), Error> {
+    if !fleet.groups.iter().any(|group| group.trusted) {
+        return Ok(());
+    }
+    for etcd in cluster.spec.list("etcdClusters") {
+        let name = etcd.text("name");
+        let has_volume = fleet.volumes.iter().any(|volume| {
+            let found = EtcdVolume::of(cluster.name(), &volume.tags).ok().flatten();
+            found.is_some_and(|found| found.etcd == name)
+        });
+        // Machines of earlier versions have the main one, in a directory.
+        if name != ETCD && !has_volume {
+            unsupported(&format!(
+                "a new etcd cluster, {name}, on control planes that run already"
+            ))?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ pub enum Error {
     MissingEtcd,
     #[error(
         "machines need programs of this host that are not installed: {}; install them (Debian: apt-get install \
-         containerd runc etcd-server)",
+         containerd runc etcd-server e2fsprogs mount util-linux)",
         .programs.join(", ")
     )]
     MissingPrograms { programs: Vec<&'static str> },
@@ -75,6 +75,20 @@ pub enum Error {
     ChannelsImage,
     #[error("etcd's volume {volume}: {reason}")]
     Volume { volume: String, reason: String },
+    #[error(
+        "the machine has no volume of etcd cluster {etcd}; run kops update cluster --yes, and replace the machine"
+    )]
+    MissingVolume { etcd: String },
+    #[error(
+        "machines run the etcd clusters main and events only, not {name:?}; remove it from spec.etcdClusters"
+    )]
+    EtcdCluster { name: String },
+    #[error("volume {id}: {source}")]
+    VolumeTags { id: String, source: kops_core::volumes::TagError },
+    #[error(transparent)]
+    Program(#[from] sys::ProgramError),
+    #[error(transparent)]
+    Kernel(#[from] sys::Error),
     #[error("{path} does not name the owner of the volume; move the volume away")]
     VolumeOwner { path: String },
     #[error("the boot configuration names no server for the node configuration")]

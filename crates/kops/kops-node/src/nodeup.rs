@@ -6,7 +6,11 @@
 mod authority;
 mod context;
 mod control_plane;
+mod disk;
+mod etcd_cluster;
+mod etcd_pod;
 mod kubelet;
+mod manifest;
 mod member;
 mod pods;
 mod volume;
@@ -112,30 +116,31 @@ async fn configure(args: &Args) -> Result<(), Error> {
     let credentials = credentials.transpose()?.unwrap_or_default();
     let context = NodeContext { boot, config, machine, credentials };
     check_assets(&context)?;
-    let (init, member) = write_files(&context, answer.certificate).await?;
+    let (init, members) = write_files(&context, answer.certificate).await?;
     start_runtime(&context, &init).await?;
     let is_control_plane = context.boot.text("InstanceGroupRole") == "ControlPlane";
     run_phases(init, is_control_plane, &context).await?;
-    if let Some(member) = member {
+    for member in members {
         member.finish().await?;
     }
     pki::write_file(Path::new(APPLIED_HASH), hash.as_bytes(), pki::PUBLIC_MODE)?;
     Ok(())
 }
 
-/// Writes the files that do not need the container runtime, and returns the configuration of `init` for the rest.
+/// Writes the files that do not need the container runtime, and returns the configuration of `init` for the rest, with
+/// the starts of etcd's members.
 async fn write_files(
     context: &NodeContext,
     certificate: Option<Certificate>,
-) -> Result<(Init, Option<MemberStart>), Error> {
+) -> Result<(Init, Vec<MemberStart>), Error> {
     write_hosts(context)?;
     write_file_assets(context)?;
-    let (mut init, member) = match certificate {
+    let (mut init, members) = match certificate {
         None => control_plane::write_files(context).await?,
-        Some(certificate) => (worker::write_files(context, certificate)?, None),
+        Some(certificate) => (worker::write_files(context, certificate)?, Vec::new()),
     };
     set_registration(context, &mut init)?;
-    Ok((init, member))
+    Ok((init, members))
 }
 
 /// Checks the programs against their hashes in the configuration.

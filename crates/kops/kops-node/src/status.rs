@@ -18,7 +18,8 @@ const LARGEST: u64 = 16 << 10;
 /// The longest message that is shown, in characters.
 const LONGEST: usize = 1000;
 /// The programs of the host that machines run, or that their images are built of.
-const PROGRAMS: [&str; 3] = ["containerd", "runc", ETCD];
+const PROGRAMS: [&str; 7] =
+    ["containerd", "runc", ETCD, "losetup", "blkid", "mkfs.ext4", "fsck.ext4"];
 
 fn write(message: &str) {
     let text = json!({"message": message}).to_string();
@@ -125,7 +126,8 @@ mod tests {
         assert!(error.contains("containerd, runc, etcd") && error.contains("apt-get"), "{error}");
         let programs = dir.path().join("usr/bin");
         fs::create_dir_all(&programs).unwrap();
-        for (name, output) in [("containerd", ""), ("runc", ""), ("etcd", "etcd Version: 2.3.8")] {
+        for name in PROGRAMS {
+            let output = if name == ETCD { "etcd Version: 2.3.8" } else { "" };
             fs::write(programs.join(name), format!("#!/bin/sh\necho '{output}'\n")).unwrap();
             fs::set_permissions(programs.join(name), fs::Permissions::from_mode(0o755)).unwrap();
         }

@@ -59,8 +59,8 @@ impl<W: Write> Write for Bounded<W> {
 
 impl Backups {
     /// Returns the backups of an etcd cluster. The root of `store` is the cluster's directory.
-    pub fn of_cluster(store: Store) -> Self {
-        Self { store, directory: format!("backups/etcd/{ETCD}") }
+    pub fn of_cluster(store: Store, etcd: &str) -> Self {
+        Self { store, directory: format!("backups/etcd/{etcd}") }
     }
 
     /// Returns the path of an object of the backups' directory in the store.

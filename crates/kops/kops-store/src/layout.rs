@@ -1,7 +1,9 @@
 //! Names that several programs use in a cluster's directory of the store.
 
-/// The only etcd cluster of cloud local.
+/// The etcd cluster of all objects, except events if there is a cluster for them.
 pub const ETCD: &str = "main";
+/// The etcd cluster of events, which are not backed up.
+pub const EVENTS: &str = "events";
 /// The channel that lists a cluster's add-ons.
 pub const BOOTSTRAP_CHANNEL: &str = "addons/bootstrap-channel.yaml";
 /// The authority of machine identities, stored for kops-controller.

@@ -32,7 +32,7 @@ pub use channel::read_channel;
 pub use error::{Error, RestoreError};
 pub use keyset::{Keyset, KeysetChange, SERVICE_ACCOUNT};
 pub use layout::{
-    BOOTSTRAP_CHANNEL, DOCKER_CONFIG, ENCRYPTION_CONFIG, ETCD, IDENTITY_CA, issued_keyset,
+    BOOTSTRAP_CHANNEL, DOCKER_CONFIG, ENCRYPTION_CONFIG, ETCD, EVENTS, IDENTITY_CA, issued_keyset,
     private_keyset,
 };
 pub use objects::{ClusterObjects, StoredGroups, StoredObject};

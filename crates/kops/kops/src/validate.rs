@@ -432,6 +432,7 @@ mod tests {
                 cgroup: String::new(),
                 trusted: false,
                 user_data: String::new(),
+                volumes: Vec::new(),
             };
             (name.to_owned(), machine)
         };

@@ -46,6 +46,12 @@ impl Kops {
         self.cluster.directory.join("state-instances").join(&self.name)
     }
 
+    /// Returns the images below [`Kops::instances`] that are attached to loop devices.
+    pub fn attached_images(&self) -> Vec<String> {
+        let images = sys::attached_images(&self.instances()).expect("loop devices");
+        images.into_iter().map(|device| device.image.display().to_string()).collect()
+    }
+
     /// Reads a pid file below [`Kops::instances`].
     pub fn pid(&self, file: &str) -> Option<String> {
         let text = fs::read_to_string(self.instances().join(file)).ok()?;

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use api_config::kubeadm::{Arg, LocalEtcd};
+use api_config::kubeadm::Arg;
 use bootstrap::{host::Host, patches::Patches};
 use bootstrap_core::{
     Layout,
@@ -26,7 +26,10 @@ use serde_json::{Value, json};
 use super::{
     authority::{NodeAuthority, signer_id},
     context::NodeContext,
-    member::{self, Member, MemberStart},
+    etcd_cluster::{EtcdCluster, MAIN},
+    etcd_pod,
+    manifest::make_parent,
+    member::{self, MemberStart},
 };
 use crate::{
     controller::{CONFIG, DIRECTORY, PORT, USER},
@@ -99,12 +102,11 @@ fn parameters(context: &NodeContext) -> ClusterParameters {
     }
 }
 
-/// Writes the authorities' files, and returns the configuration of `init` for the rest.
-pub(super) async fn write_files(
-    context: &NodeContext,
-) -> Result<(Init, Option<MemberStart>), Error> {
+/// Writes the authorities' files, and returns the configuration of `init` for the rest, with the starts of etcd's
+/// members.
+pub(super) async fn write_files(context: &NodeContext) -> Result<(Init, Vec<MemberStart>), Error> {
     // Nothing is changed, least of all the volume, on a machine that cannot run etcd.
-    let etcd = etcd_tag()?;
+    let (tag, etcds) = (etcd_tag()?, EtcdCluster::all_of(&context.config)?);
     let (base, layout) = (store_url(context), Layout::default());
     let ca = read_authority(context, "kubernetes-ca")?;
     let aggregator = read_authority(context, "apiserver-aggregator-ca")?;
@@ -122,8 +124,17 @@ pub(super) async fn write_files(
     write_protokube_files(context, &clients)?;
     let mut init = parameters(context).init(Some((&context.machine.name, context.machine.address)));
     let encryption_config = write_encryption_config(context)?;
-    let member = member::prepare(context, base, &clients).await?;
-    init.cluster.etcd.local = Some(local_etcd(&member, etcd));
+    let mut starts = Vec::new();
+    for etcd in &etcds {
+        let member = member::prepare(context, etcd, base, &clients).await?;
+        let local = member.local_etcd(etcd, &context.machine.address.to_string(), &tag);
+        if *etcd == MAIN {
+            init.cluster.etcd.local = Some(local);
+        } else {
+            etcd_pod::write_etcd_pod(context, &init, etcd, local)?;
+        }
+        starts.push(member.start);
+    }
     let api = context.config.at("APIServerConfig.KubeAPIServer").cloned().unwrap_or_default();
     // Clients connect to the balancer's address, so the server's certificate must contain it.
     let names = &mut init.cluster.api_server.cert_sans;
@@ -139,39 +150,16 @@ pub(super) async fn write_files(
     if let Some(path) = encryption_config {
         args.push(Arg::new("encryption-provider-config", path));
     }
+    let overrides = api.texts("etcdServersOverrides").join(",");
+    if !overrides.is_empty() {
+        args.push(Arg::new("etcd-servers-overrides", overrides));
+    }
     // The discovery document names the location of its keys.
     let issuer = api.text("serviceAccountIssuer");
     if !issuer.is_empty() {
         args.push(Arg::new("service-account-issuer", issuer));
     }
-    Ok((init, Some(member.start)))
-}
-
-pub(super) fn make_parent(path: &Path) -> Result<(), Error> {
-    let directory = path.parent().unwrap_or(path);
-    fs::create_dir_all(directory).map_err(kops_store::Error::file(
-        "making the directory",
-        &directory.display().to_string(),
-    ))?;
-    Ok(())
-}
-
-/// Returns this machine's etcd member, as `init` runs it. Its address and its data volume stay when the machine is
-/// replaced.
-fn local_etcd(member: &Member, image_tag: String) -> LocalEtcd {
-    let all: Vec<_> = member.members.iter().map(|(name, url)| format!("{name}={url}")).collect();
-    let state = if member.joins { "existing" } else { "new" };
-    LocalEtcd {
-        data_dir: member.data.display().to_string(),
-        image_tag,
-        extra_args: vec![
-            Arg::new("name", member.name.clone()),
-            Arg::new("initial-cluster", all.join(",")),
-            Arg::new("initial-cluster-state", state),
-            Arg::new("initial-cluster-token", "etcd-cluster-token-main"),
-        ],
-        ..LocalEtcd::default()
-    }
+    Ok((init, starts))
 }
 
 /// Returns the image tag of the installed etcd.

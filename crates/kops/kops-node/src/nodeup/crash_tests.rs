@@ -55,6 +55,7 @@ impl Place {
                 "KubeAPIServer": {"anonymousAuth": false},
             },
             "FileAssets": [{"name": "motd", "content": "hello"}],
+            "EtcdClusterNames": ["main", "events"],
         });
         place.put(
             &format!("{CLUSTER}/{}", node_config_path("ControlPlane", "cp")),
@@ -63,7 +64,9 @@ impl Place {
         let channels = json!({"metadata": {"annotations": {PROGRAM_ANNOTATION: "channels"}}});
         let channels = yaml::to_string(&channels);
         place.put(&format!("{CLUSTER}/manifests/channels/kops-channels.yaml"), &channels);
-        place.put(&format!("{CLUSTER}/backups/etcd/main/control/etcd-cluster-spec"), "{}");
+        for etcd in ["main", "events"] {
+            place.put(&format!("{CLUSTER}/backups/etcd/{etcd}/control/etcd-cluster-spec"), "{}");
+        }
         for path in DISK {
             for part in ["upper", "work"] {
                 fs::create_dir_all(place.disk(part, path)).unwrap();
@@ -150,11 +153,14 @@ async fn writes_files_of_a_control_plane() {
         cgroup: "/a".to_owned(),
         trusted: true,
         user_data: String::new(),
+        volumes: Vec::new(),
     };
-    fs::create_dir_all(format!("{}/{CLUSTER}--main--0", machine::VOLUMES)).unwrap();
+    for etcd in ["main", "events"] {
+        fs::create_dir_all(format!("{}/{CLUSTER}--{etcd}--0", machine::VOLUMES)).unwrap();
+    }
     let context = NodeContext { boot, config, machine, credentials: Default::default() };
-    let (init, member) = write_files(&context, None).await.unwrap();
-    assert!(member.is_some());
+    let (init, members) = write_files(&context, None).await.unwrap();
+    assert_eq!(members.len(), 2);
     let (clock, containers) =
         (Arc::new(rt::SystemClock), Arc::new(NoRuntime("none here".to_owned())));
     let node = Node::new(init, Layout::default(), Host::default(), clock, containers);
@@ -209,6 +215,7 @@ fn assert_whole(place: &Place, step: &str) {
         .collect();
     pods.sort();
     let expected = [
+        "etcd-events-cp.manifest",
         "etcd.yaml",
         "kops-channels.manifest",
         "kops-controller.manifest",

@@ -3,20 +3,18 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use api_config::kubeadm::{Arg, LocalEtcd};
 use bootstrap::etcd::Etcd;
-use bootstrap_core::{
-    constants::{ETCD_CLIENT_PORT, ETCD_PEER_PORT},
-    net,
-};
-use instances::machine::VOLUMES;
 use kops_api::Spec as _;
 use kops_core::member::{Content, Mark, Start, Tag};
-use kops_store::{Backups, ETCD};
+use kops_store::Backups;
 use tokio::time::{Instant, sleep};
 
 use super::{
     authority::NodeAuthority,
     context::NodeContext,
+    disk::mount_volume,
+    etcd_cluster::EtcdCluster,
     volume::{MemberVolume, StoredState},
     writes::Writes,
 };
@@ -72,17 +70,31 @@ impl MemberStart {
     }
 }
 
-fn name(address: &str) -> String {
-    format!("etcd-{address}")
-}
-
-fn peer_url(address: &str) -> String {
-    format!("https://{}", net::join_host_port(address, ETCD_PEER_PORT))
+impl Member {
+    /// Returns the member as `init` runs it. Its address and its data volume stay when the machine is replaced.
+    pub(super) fn local_etcd(&self, etcd: &EtcdCluster, address: &str, tag: &str) -> LocalEtcd {
+        let all: Vec<_> = self.members.iter().map(|(name, url)| format!("{name}={url}")).collect();
+        let state = if self.joins { "existing" } else { "new" };
+        let mut extra_args = vec![
+            Arg::new("name", self.name.clone()),
+            Arg::new("initial-cluster", all.join(",")),
+            Arg::new("initial-cluster-state", state),
+            Arg::new("initial-cluster-token", format!("etcd-cluster-token-{}", etcd.name)),
+        ];
+        extra_args.extend(etcd.urls(address));
+        LocalEtcd {
+            data_dir: self.data.display().to_string(),
+            image_tag: tag.to_owned(),
+            extra_args,
+            ..LocalEtcd::default()
+        }
+    }
 }
 
 /// Waits until the member may start, and adds it to a running cluster if necessary.
 pub(super) async fn prepare(
     context: &NodeContext,
+    etcd: &EtcdCluster,
     base: &str,
     clients: &NodeAuthority,
 ) -> Result<Member, Error> {
@@ -92,10 +104,13 @@ pub(super) async fn prepare(
     if !addresses.contains(&own) {
         addresses.push(own.clone());
     }
+    let name = |address: &str| etcd.member_name(address);
+    let peer_url = |address: &str| etcd.url(address, etcd.peer_port);
     let volume = MemberVolume {
-        backups: Backups::of_cluster(open(base)?),
-        volume: PathBuf::from(format!("{VOLUMES}/{}--{ETCD}--0", context.machine.cluster)),
+        backups: Backups::of_cluster(open(base)?, etcd.name),
+        volume: mount_volume(&context.machine, etcd.name)?,
         cluster: context.machine.cluster.clone(),
+        etcd: etcd.name.to_owned(),
         member: name(&own),
         peer_url: peer_url(&own),
         members: addresses.iter().map(|address| name(address)).collect(),
@@ -105,7 +120,7 @@ pub(super) async fn prepare(
     let others: Vec<_> = addresses
         .iter()
         .filter(|address| **address != own)
-        .map(|address| format!("https://{}", net::join_host_port(address, ETCD_CLIENT_PORT)))
+        .map(|address| etcd.url(address, etcd.client_port))
         .collect();
     let others = if others.is_empty() {
         None

@@ -1,16 +1,14 @@
 //! The static Pods of control planes in addition to those of `init`.
 
-use std::fs;
-
-use bootstrap_core::Layout;
 use instances::machine::TRUSTED_FILES;
-use kops_api::{Spec as _, yaml};
+use kops_api::Spec as _;
 use kops_store::{BOOTSTRAP_CHANNEL, parse_yaml};
 use serde_json::{Value, json};
 
 use super::{
     context::NodeContext,
-    control_plane::{backups_url, make_parent, read_object, store_url},
+    control_plane::{backups_url, read_object, store_url},
+    manifest::write_pod,
 };
 use crate::{
     controller::{CONFIG, DIRECTORY},
@@ -98,15 +96,7 @@ pub(super) fn write_pods(context: &NodeContext, image: &str) -> Result<(), Error
     );
     let all =
         [("kops-controller", controller), ("kops-channels", channels), ("protokube", protokube)];
-    for (name, pod) in all {
-        let path = Layout::default().manifests().join(format!("{name}.manifest"));
-        make_parent(&path)?;
-        let text = yaml::to_string(&pod);
-        if fs::read_to_string(&path).ok().as_deref() != Some(&text) {
-            pki::write_file(&path, text.as_bytes(), pki::KEY_MODE)?;
-        }
-    }
-    Ok(())
+    all.iter().try_for_each(|(name, pod)| write_pod(name, pod))
 }
 
 fn static_pod(name: &str, image: &str, args: Vec<String>, mounts: &[HostMount]) -> Value {

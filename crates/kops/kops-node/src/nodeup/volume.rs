@@ -14,7 +14,7 @@ use kops_core::{
     member::{self, Content, Mark, Start, Tag, Volume},
     snapshot::InitialCluster,
 };
-use kops_store::{Backups, ETCD};
+use kops_store::Backups;
 use vfs::{Precondition, Secrecy, Version};
 
 use super::writes::Writes;
@@ -31,6 +31,8 @@ pub(super) struct MemberVolume {
     pub(super) backups: Backups,
     pub(super) volume: PathBuf,
     pub(super) cluster: String,
+    /// The name of the etcd cluster.
+    pub(super) etcd: String,
     pub(super) member: String,
     pub(super) peer_url: String,
     pub(super) members: Vec<String>,
@@ -83,7 +85,7 @@ impl MemberVolume {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let tag = Tag {
                     cluster: self.cluster.clone(),
-                    etcd: ETCD.to_owned(),
+                    etcd: self.etcd.clone(),
                     member: self.member.clone(),
                     id: rt::id(),
                     used: self.content()? == Content::Data,
@@ -267,7 +269,7 @@ impl MemberVolume {
         }
         Ok(member::start(&Volume {
             cluster: &self.cluster,
-            etcd: ETCD,
+            etcd: &self.etcd,
             member: &self.member,
             peer_url: &self.peer_url,
             tag: Some(tag),

@@ -1,7 +1,7 @@
 //! Updates a cluster of cloud local: computes the difference between the wanted and the present state as a plan, and
 //! with `--yes` carries it out.
 
-use instances::{Fleet, FleetSpec, Group};
+use instances::{Fleet, FleetSpec, Group, Volume};
 use kops_api::{Object, Spec as _};
 use kops_core::{NodeInputs, direct::Selection};
 use kops_local::{
@@ -134,7 +134,8 @@ fn plan(
     } else {
         String::new()
     };
-    let groups = group_changes(old.as_ref(), &spec);
+    let mut groups = group_changes(old.as_ref(), &spec);
+    groups.extend(volume_changes(old.as_ref(), &spec));
     let interim = old.map_or_else(|| spec.clone(), |old| spec.with_machines_of(&old));
     Ok(Plan { changes, groups, spec, interim, state, outdated, warnings })
 }
@@ -249,6 +250,26 @@ fn group_changes(old: Option<&FleetSpec>, spec: &FleetSpec) -> Vec<ResourceChang
         }
     }
     changes
+}
+
+/// Returns the changes of volumes. Volumes are deleted with their cluster only.
+fn volume_changes(old: Option<&FleetSpec>, spec: &FleetSpec) -> Vec<ResourceChange> {
+    let before = |id: &str| old?.volumes.iter().find(|volume| volume.id == id);
+    let change = |volume: &Volume| {
+        let tags: Vec<_> =
+            volume.tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let tags = ("Tags".to_owned(), tags.join(", "));
+        let (verb, fields) = match before(&volume.id) {
+            Some(old) if old == volume => return None,
+            Some(_) => ("modify", vec![tags]),
+            None => {
+                let size = ("Size".to_owned(), format!("{} GiB", volume.size));
+                ("create", vec![size, ("Machine".to_owned(), volume.machine.clone()), tags])
+            }
+        };
+        Some(ResourceChange { kind: "Volume", name: volume.id.clone(), verb, fields })
+    };
+    spec.volumes.iter().filter_map(change).collect()
 }
 
 /// Returns the fields that differ, with the old and the new values.

@@ -165,6 +165,7 @@ mod tests {
                     cgroup: String::new(),
                     trusted: false,
                     user_data: String::new(),
+                    volumes: Vec::new(),
                 };
                 let document = fleet.root.join("machines").join(&name).join("document");
                 fs::create_dir_all(&document).unwrap();

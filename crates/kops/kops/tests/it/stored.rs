@@ -215,12 +215,12 @@ fn rejects_specs_that_update_cannot_apply() {
     let place = TestStore::new();
     let file = place.file(&format!("{CLUSTER}---\n{GROUP}"));
     place.kops(&["create", "-f", &file]).unwrap();
-    let second = "etcdMembers: [{name: a, instanceGroup: cp}]}\n  - {name: events, etcdMembers: [{name: a, instanceGroup: cp}]}";
+    let second = "etcdMembers: [{name: a, instanceGroup: cp}]}\n  - {name: leases, etcdMembers: [{name: a, instanceGroup: cp}]}";
     for (old, new, reason) in [
         (
             "etcdMembers: [{name: a, instanceGroup: cp}]}",
             second,
-            "spec.etcdClusters[1].name other than main",
+            "spec.etcdClusters[1].name other than main or events",
         ),
         ("1.36.1", "1.35.1", "Kubernetes 1.35.1"),
         ("{cni: {}}", "{kindnet: {}}", "spec.networking.kindnet"),
@@ -241,7 +241,7 @@ fn rejects_specs_that_update_cannot_apply() {
     let workers = workers.replace("maxSize: 1", "maxSize: 2");
     let error = place.kops(&["create", "-f", &place.file(&workers)]).unwrap_err();
     assert!(error.contains("minSize of instance group nodes other than its maxSize"), "{error}");
-    assert!(!place.read("demo.local/config").contains("events"));
+    assert!(!place.read("demo.local/config").contains("leases"));
 }
 
 /// A spec that another program stored can be replaced by one that is supported, unless its etcd cluster exists.

@@ -10,19 +10,15 @@ use super::{
 use crate::{
     aws::{Ebs, Tags, Volume},
     error::Error,
+    volumes::{SIZE, member_volume},
 };
 
-/// The size in GiB.
-const SIZE: i64 = 20;
 const CLASS: &str = "gp3";
 
 pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
     for etcd in context.spec.items("etcdClusters") {
-        let mut members: Vec<&str> =
-            etcd.items("etcdMembers").iter().map(|one| one.text("name")).collect();
-        members.sort_unstable();
         for member in etcd.items("etcdMembers") {
-            add_volume(context, model, etcd.text("name"), member, &members.join(","))?;
+            add_volume(context, model, etcd, member)?;
         }
     }
     Ok(())
@@ -31,11 +27,10 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error>
 fn add_volume(
     context: &Context<'_>,
     model: &mut Model,
-    etcd: &str,
+    etcd: &Value,
     member: &Value,
-    members: &str,
 ) -> Result<(), Error> {
-    let name = format!("{}.etcd-{etcd}.{}", member.text("name"), context.name);
+    let (name, own) = member_volume(context.name, etcd, member.text("name"));
     let ebs = disk(
         member.opt_int("volumeSize").filter(|size| *size > 0).unwrap_or(SIZE),
         text_at(member, "volumeType").as_deref().unwrap_or(CLASS),
@@ -46,17 +41,7 @@ fn add_volume(
         Ebs { encrypted: member.flag("encryptedVolume"), key: text_at(member, "kmsKeyID"), ..ebs };
     check(&name, &ebs)?;
     let mut tags: Tags = context.labels().collect();
-    let own = format!("kubernetes.io/cluster/{}", context.name);
-    for (key, value) in [
-        (format!("k8s.io/etcd/{etcd}"), format!("{}/{members}", member.text("name"))),
-        ("k8s.io/role/control-plane".to_owned(), "1".to_owned()),
-        ("k8s.io/role/master".to_owned(), "1".to_owned()),
-        (own, "owned".to_owned()),
-        ("KubernetesCluster".to_owned(), context.name.to_owned()),
-        ("Name".to_owned(), name.clone()),
-    ] {
-        tags.insert(key, value);
-    }
+    tags.extend(own);
     let zone = zone(context, &name, member)?;
     model.add(name, tags, Volume { zone, ebs });
     Ok(())

@@ -50,6 +50,7 @@ impl Place {
             backups: self.backups(),
             volume: self.directory.path().join("volume"),
             cluster: "c".to_owned(),
+            etcd: "main".to_owned(),
             member: self.site.name.clone(),
             peer_url: self.site.peer.clone(),
             members: vec![self.site.name.clone()],

@@ -10,6 +10,7 @@ fn place(directory: &Path, member: &str) -> MemberVolume {
         backups: Backups { store, directory: "backups/etcd/main".to_owned() },
         volume: directory.join(member),
         cluster: "c".to_owned(),
+        etcd: "main".to_owned(),
         member: member.to_owned(),
         peer_url: format!("https://{member}"),
         members: ["a", "b"].map(str::to_owned).into(),
