@@ -15,6 +15,11 @@ pub(crate) struct ClusterArgs {
 }
 
 impl ClusterArgs {
+    /// Returns `true` if neither a name nor a directory was given.
+    pub(crate) fn is_default(&self) -> bool {
+        self.name == local::DEFAULT_NAME && self.root.is_none()
+    }
+
     /// Returns the directory of the cluster's files.
     pub(crate) fn directory(&self) -> PathBuf {
         Cluster::at(&self.name, self.root.as_deref())

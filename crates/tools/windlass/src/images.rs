@@ -18,7 +18,8 @@ pub(crate) enum Command {
     /// Packs the control plane's images from this binary (all, or one by its component's name), an installed etcd
     /// (`etcd`), or any static binary, and imports them into the container runtime
     Build(Build),
-    /// Imports an archive into the container runtime of every node
+    /// Imports an archive into the container runtime of every node of the cluster of `up` or, without one, into the
+    /// machine's own
     Import(Import),
 }
 
@@ -51,8 +52,8 @@ pub(crate) struct Build {
 /// The container runtime that receives the images.
 #[derive(clap::Args)]
 struct Target {
-    /// The runtime's socket; without it, components' images go to the machine's own containerd and others to those of
-    /// the cluster of `up`
+    /// The runtime's socket. Without it, components' images go to the machine's own containerd, and others to those of
+    /// the cluster of `up`, if there is one
     #[arg(long)]
     cri_socket: Option<String>,
     #[command(flatten)]
@@ -89,7 +90,14 @@ fn sockets(target: &Target) -> Result<Vec<PathBuf>, Failure> {
     if let Some(endpoint) = &target.cri_socket {
         return Ok(vec![bootstrap::host::socket_path(endpoint).to_owned()]);
     }
-    let cluster = target.cluster.load()?;
+    let own = bootstrap::host::socket_path(DEFAULT_CRI_SOCKET);
+    let cluster = match target.cluster.load() {
+        // A machine of `init` or `join`, or one that is going to be.
+        Err(local::Error::NoCluster(_)) if target.cluster.is_default() && own.exists() => {
+            return Ok(vec![own.to_owned()]);
+        }
+        loaded => loaded?,
+    };
     let members = cluster.members()?;
     let running = members.iter().map(Cluster::containerd_socket).filter(|socket| socket.exists());
     Ok(std::iter::once(cluster.containerd_socket()).chain(running).collect())
