@@ -35,6 +35,9 @@ impl Containers for NoRuntime {
     fn has_image<'a>(&'a self, image: &'a str) -> BoxFuture<'a, Result<bool, Error>> {
         self.fail("look for", image)
     }
+    fn images(&self) -> BoxFuture<'_, Result<Vec<String>, Error>> {
+        self.fail("list", "images")
+    }
     fn pull<'a>(&'a self, image: &'a str) -> BoxFuture<'a, Result<(), Error>> {
         self.fail("pull", image)
     }
@@ -147,6 +150,9 @@ mod tests {
         }
         fn has_image<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<bool, Error>> {
             Box::pin(async { Ok(true) })
+        }
+        fn images(&self) -> BoxFuture<'_, Result<Vec<String>, Error>> {
+            Box::pin(async { Ok(Vec::new()) })
         }
         fn pull<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), Error>> {
             Box::pin(async { Ok(()) })

@@ -9,7 +9,7 @@ use std::{
     process::Command,
 };
 
-use api_config::kubeadm::ClusterConfiguration;
+use api_config::kubeadm::{ClusterConfiguration, LocalEtcd};
 use bootstrap_core::{
     config::{Facts, default_cluster},
     constants::OWN_REPOSITORY,
@@ -23,6 +23,7 @@ use crate::{
     Error,
     error::io,
     host::{self, Host},
+    node::Node,
 };
 
 /// The components of this binary, and the entrypoint of each image.
@@ -178,17 +179,41 @@ pub fn etcd_version(program: &Path) -> Result<String, Error> {
 /// Sets the etcd image tag to the version of the installed etcd, if the cluster uses our own images. The tag selects
 /// flags and probes of the manifest. A configured image is kept.
 pub(crate) fn choose_etcd(cluster: &mut ClusterConfiguration, host: &Host) {
-    if cluster.image_repository != OWN_REPOSITORY {
-        return;
-    }
-    let Some(local) = cluster.etcd.local.as_mut() else { return };
-    if !local.image_tag.is_empty() || !local.image_repository.is_empty() {
-        return;
-    }
+    let Some(local) = undecided_etcd(cluster) else { return };
     // Preflight reports a missing etcd.
     if let Some(version) = host.program(ETCD).and_then(|path| etcd_version(&path).ok()) {
         local.image_tag = format!("{version}-0");
     }
+}
+
+/// Sets the etcd image tag to that of the newest etcd image of ours in the container runtime, if no etcd is installed:
+/// `windlass images import` may have brought it.
+pub(crate) async fn choose_imported_etcd(node: &mut Node) {
+    let containers = node.containers.clone();
+    if let Some(local) = undecided_etcd(&mut node.config.cluster)
+        // Preflight reports a runtime that does not answer.
+        && let Ok(images) = containers.images().await
+        && let Some(tag) = newest_etcd(&images)
+    {
+        local.image_tag = tag.to_owned();
+    }
+}
+
+/// Returns the settings of a local etcd whose image is one of ours with a tag that is still to be chosen.
+fn undecided_etcd(cluster: &mut ClusterConfiguration) -> Option<&mut LocalEtcd> {
+    let local = cluster.etcd.local.as_mut()?;
+    let is_undecided = cluster.image_repository == OWN_REPOSITORY
+        && local.image_tag.is_empty()
+        && local.image_repository.is_empty();
+    is_undecided.then_some(local)
+}
+
+/// Returns the tag of the newest supported etcd among our images.
+fn newest_etcd(images: &[String]) -> Option<&str> {
+    let prefix = format!("{OWN_REPOSITORY}/{ETCD}:");
+    let tags = images.iter().filter_map(|image| image.strip_prefix(&prefix));
+    tags.filter(|tag| EtcdRelease::of(tag).is_some())
+        .max_by_key(|tag| parse_version(tag.trim_end_matches("-0")).ok())
 }
 
 /// Clears the etcd image tag that [`choose_etcd`] has set, if the installed etcd is newer.
@@ -317,6 +342,22 @@ mod tests {
         for plugin in ["libxt_statistic.so", "libxt_recent.so", "libm.so"] {
             assert!(image.entries.keys().any(|name| name.contains(plugin)), "{plugin}");
         }
+    }
+
+    #[test]
+    fn finds_newest_imported_etcd() {
+        let images = [
+            "windlass.local/etcd:3.5.9-0",
+            "windlass.local/etcd:3.5.30-0",
+            "windlass.local/etcd:2.3.0",
+            "windlass.local/etcd:latest",
+            "registry.k8s.io/etcd:3.6.8-0",
+        ];
+        assert_eq!(newest_etcd(&images.map(str::to_owned)), Some("3.5.30-0"));
+        assert_eq!(
+            newest_etcd(&images[2..].iter().map(ToString::to_string).collect::<Vec<_>>()),
+            None
+        );
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub trait Containers: Send + Sync {
     /// Returns the runtime's name and version.
     fn version(&self) -> BoxFuture<'_, Result<String, Error>>;
     fn has_image<'a>(&'a self, image: &'a str) -> BoxFuture<'a, Result<bool, Error>>;
+    /// Returns the names of all images, with tags.
+    fn images(&self) -> BoxFuture<'_, Result<Vec<String>, Error>>;
     fn pull<'a>(&'a self, image: &'a str) -> BoxFuture<'a, Result<(), Error>>;
     /// Builds our own images and imports them into the runtime.
     fn build<'a>(&'a self, images: &'a [String]) -> BoxFuture<'a, Result<(), Error>>;

@@ -86,6 +86,13 @@ impl Containers for Runtime {
         })
     }
 
+    fn images(&self) -> BoxFuture<'_, Result<Vec<String>, Error>> {
+        Box::pin(async {
+            let images = self.cri.list_images().await.map_err(failed("list", "images"))?;
+            Ok(images.into_iter().flat_map(|image| image.repo_tags).collect())
+        })
+    }
+
     fn pull<'a>(&'a self, image: &'a str) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             self.cri
