@@ -11,13 +11,7 @@ use net_core::Family;
 use netlink::Net;
 use sys::supervision;
 
-use crate::{
-    cluster::Cluster,
-    context,
-    error::Error,
-    mark, nodes,
-    process::{self, Role},
-};
+use crate::{cluster::Cluster, context, error::Error, mark, nodes, process::Role};
 
 /// Stops a cluster and removes everything that it created.
 #[derive(Clone, Debug, clap::Args)]
@@ -70,7 +64,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
     if let Some(pid) = Role::Containerd.running(&cluster) {
         supervision::stop(pid, GRACE).await;
     }
-    for pid in process::shims(&cluster) {
+    for pid in nodes::paths::shims(&cluster) {
         supervision::stop(pid, Duration::from_secs(2)).await;
     }
     remove_network(&cluster);

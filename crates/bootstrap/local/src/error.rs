@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::{
     config::{ConfigError, LoadBalancerError, PublishError},
-    manifests::ManifestsError,
+    manifests_error::ManifestsError,
     problem::Problem,
     secrets_error::SecretsError,
 };

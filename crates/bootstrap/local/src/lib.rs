@@ -25,6 +25,7 @@ mod images;
 mod kubectl;
 mod logs;
 mod manifests;
+mod manifests_error;
 mod mark;
 mod metrics;
 mod network;
@@ -56,7 +57,7 @@ pub use down::{Args as DownArgs, run as down};
 pub use error::Error;
 pub use kubectl::{Args as KubectlArgs, run as kubectl};
 pub use logs::{Args as LogsArgs, run as logs};
-pub use manifests::ManifestsError;
+pub use manifests_error::ManifestsError;
 pub use network::{Command as NetworkCommand, print as print_network, run as run_network};
 pub use nodes::{
     cmd::{Args as NodeArgs, run as node},

@@ -20,60 +20,24 @@ use std::{
 
 use client::Client;
 
-pub(crate) use self::report::report;
 use self::{
     apply::Kinds,
     files::{Content, Stamp},
-    record::{FileState, Key, Record},
+    record::{FileState, Key, RECORD, Record},
 };
-use crate::{cluster::Cluster, error::Error};
+pub(crate) use self::{files::DIRECTORY, report::report};
+use crate::{cluster::Cluster, error::Error, manifests_error::ManifestsError};
 
-/// The directory below the cluster's root.
-pub(crate) const DIRECTORY: &str = "manifests";
-/// The record below the cluster's root. `down --keep-data` keeps it, as it keeps the objects.
-const RECORD: &str = "var/lib/manifests.json";
 const INTERVAL: Duration = Duration::from_secs(2);
-/// A file that changed more recently may be half-written.
-const SETTLED: Duration = Duration::from_secs(1);
 /// The longest delay between two attempts on files with errors.
 const LONGEST_DELAY: Duration = Duration::from_secs(60);
-
-/// An error in applying a cluster's manifests. Errors of single files are recorded instead.
-#[derive(Debug, thiserror::Error)]
-pub enum ManifestsError {
-    #[error(
-        "reading the manifests in {}: {source}; the objects of its files stay as they are",
-        path.display()
-    )]
-    Directory { path: PathBuf, source: std::io::Error },
-    #[error(
-        "every user may write to {}, and its files have the rights of an administrator; run chmod o-w",
-        path.display()
-    )]
-    Writable { path: PathBuf },
-    #[error("{} has more than {limit} files", path.display())]
-    Files { path: PathBuf, limit: usize },
-    #[error("reading the record of applied manifests {}: {source}", path.display())]
-    Read { path: PathBuf, source: std::io::Error },
-    #[error(
-        "the record of applied manifests {}: {source}; remove it to apply all files anew",
-        path.display()
-    )]
-    Record { path: PathBuf, source: serde_json::Error },
-    #[error("writing the record of applied manifests: {0}")]
-    Write(#[from] pki::Error),
-    #[error("applying manifests: {0}")]
-    Api(#[from] client::Error),
-    #[error("reading a manifest: {0}")]
-    Task(#[from] tokio::task::JoinError),
-}
 
 /// Follows a cluster's directory until it is dropped.
 pub(crate) async fn follow(cluster: Cluster) {
     let mut manifests = Manifests::new(&cluster.root);
     loop {
         tokio::time::sleep(INTERVAL).await;
-        let now = SystemTime::now();
+        let now = rt::now();
         match manifests.is_due(now) {
             Ok(false) => continue,
             Ok(true) => {}
@@ -205,7 +169,7 @@ async fn is_applied(path: &Path, state: Option<&FileState>) -> Result<bool, Mani
     Ok(hash.is_ok_and(|hash| hash == state.hash))
 }
 
-/// One pass over the files.
+/// A pass over the files.
 struct Pass<'a> {
     client: &'a Client,
     kinds: Kinds,

@@ -3,7 +3,7 @@
 use std::{
     fs::{self, OpenOptions},
     os::unix::process::CommandExt,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, Stdio},
 };
 
@@ -162,29 +162,6 @@ pub(crate) fn internal(cluster: &Cluster, name: &str) -> Command {
     command
 }
 
-/// Returns the shims of the first node, which outlive their containerd.
-pub(crate) fn shims(cluster: &Cluster) -> Vec<i32> {
-    let own = std::process::id().cast_signed();
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
-        .filter(|pid| *pid != own)
-        .filter(|pid| {
-            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            is_shim_under(&cluster.root, &String::from_utf8_lossy(&line))
-        })
-        .collect()
-}
-
-/// Returns `true` for the command line of a shim with a path under `root`. Compares path components, because another
-/// root may start with the same letters.
-fn is_shim_under(root: &Path, line: &str) -> bool {
-    let mut words = line.split('\0');
-    let program = words.next().unwrap_or_default();
-    program.ends_with("containerd-shim-runc-v2")
-        && words.any(|word| Path::new(word).starts_with(root))
-}
-
 /// Returns the process that holds a node's namespaces, once it has created them.
 pub(crate) fn holder(node: &Cluster) -> Option<i32> {
     Role::Holder.running(node).filter(|pid| space::is_inside(*pid))
@@ -229,22 +206,5 @@ mod tests {
         cluster.save().unwrap();
         assert_eq!(Role::Agent.document(&cluster), Some(started));
         assert_eq!(Role::ControlPlane.document(&cluster), None);
-    }
-
-    #[test]
-    fn finds_only_shims_of_the_cluster() {
-        let shim = |root: &str| {
-            let address = format!("{root}/run/containerd.sock");
-            format!("/usr/bin/containerd-shim-runc-v2\0-namespace\0k8s.io\0-address\0{address}\0")
-        };
-        let root = Path::new("/var/lib/windlass/dev");
-        for (line, ours) in [
-            (shim("/var/lib/windlass/dev"), true),
-            (shim("/var/lib/windlass/dev2"), false),
-            (shim("/run/containerd"), false),
-            ("vi\0/var/lib/windlass/dev/cluster.json".to_owned(), false),
-        ] {
-            assert_eq!(is_shim_under(root, &line), ours, "{line:?}");
-        }
     }
 }

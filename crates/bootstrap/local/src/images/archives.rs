@@ -12,7 +12,6 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::blocking;
 use crate::{cluster::Cluster, error::Error};
 
 /// The directory below the cluster's root.
@@ -40,8 +39,10 @@ pub(super) async fn import(node: &Cluster) -> Result<(), Error> {
             continue;
         }
         let (socket, path) = (node.containerd_socket(), node.home().join(DIRECTORY).join(name));
-        let import = move || Ok(oci::import(&socket, &path)?);
-        let error = blocking("importing images", import).await.err().map(|error| error.to_string());
+        let imported = tokio::task::spawn_blocking(move || oci::import(&socket, &path)).await;
+        let imported =
+            imported.map_err(|source| Error::Task { operation: "importing an archive", source })?;
+        let error = imported.err().map(|error| error.to_string());
         record.insert(name.clone(), Archive { stamp: stamp.clone(), error });
         save(node, &record)?;
     }

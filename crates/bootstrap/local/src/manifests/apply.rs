@@ -42,31 +42,10 @@ struct KindList {
     resources: Vec<Kind>,
 }
 
-/// The part of an object that is read.
-#[derive(Deserialize)]
-struct Live {
-    metadata: LiveMetadata,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct LiveMetadata {
-    uid: String,
-    #[serde(default)]
-    managed_fields: Vec<Manager>,
-}
-
-#[derive(Deserialize)]
-struct Manager {
-    #[serde(default)]
-    manager: String,
-}
-
-impl Live {
-    /// Reports whether a file has set fields of the object.
-    fn is_ours(&self) -> bool {
-        self.metadata.managed_fields.iter().any(|entry| entry.manager == MANAGER)
-    }
+/// Reports whether a file has set fields of an object.
+fn is_ours(object: &Value) -> bool {
+    let fields = object["metadata"]["managedFields"].as_array();
+    fields.into_iter().flatten().any(|entry| entry.text("manager") == MANAGER)
 }
 
 /// Reports whether a text may be a segment of a URL's path.
@@ -164,7 +143,7 @@ impl Kinds {
 
 /// Reports whether an object exists, as far as is known.
 pub(super) async fn exists(client: &Client, at: &Located) -> Result<bool, client::Error> {
-    let got = client.get::<Live>(&at.resource, &at.key.namespace, &at.key.name).await;
+    let got = client.get::<Value>(&at.resource, &at.key.namespace, &at.key.name).await;
     Ok(!answered(got)?.is_err_and(|error| error.is_not_found()))
 }
 
@@ -179,8 +158,8 @@ pub(super) async fn apply(
     let content_type = "application/apply-patch+yaml";
     let applied = client.call(http::Method::PATCH, &path, content_type, body.into()).await;
     Ok(match answered(applied)? {
-        Ok(live) => match serde_json::from_slice::<Live>(&live) {
-            Ok(live) => Ok(live.metadata.uid),
+        Ok(live) => match serde_json::from_slice::<Value>(&live) {
+            Ok(live) => Ok(live.text("metadata.uid").to_owned()),
             Err(error) => Err(format!("reading the answer: {error}")),
         },
         Err(error) => Err(message(&error)),
@@ -201,9 +180,9 @@ pub(super) async fn delete(
         Some(uid) => uid.clone(),
         // The process ended between the apply and the record of its result.
         None => {
-            let got = client.get::<Live>(&resource, &object.namespace, &object.name).await;
+            let got = client.get::<Value>(&resource, &object.namespace, &object.name).await;
             match answered(got)? {
-                Ok(live) if live.is_ours() => live.metadata.uid,
+                Ok(live) if is_ours(&live) => live.text("metadata.uid").to_owned(),
                 _ => return Ok(Ok(())),
             }
         }

@@ -6,15 +6,19 @@ use std::{
     io::Read as _,
     os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
     path::Path,
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use data_encoding::HEXLOWER;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::{ManifestsError, SETTLED};
+use crate::manifests_error::ManifestsError;
 
+/// The directory below the cluster's root.
+pub(crate) const DIRECTORY: &str = "manifests";
+/// A file that changed more recently may be half-written.
+pub(super) const SETTLED: Duration = Duration::from_secs(1);
 /// The limits of the directory and of a file. The largest bundles that projects publish have 4 MB.
 const MAX_FILES: usize = 1_000;
 const MAX_BYTES: u64 = 16 << 20;
@@ -163,8 +167,6 @@ fn documents(text: &str) -> Vec<&str> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn read_text(text: &[u8]) -> Result<Vec<Value>, String> {

@@ -9,8 +9,10 @@ use std::{
 use client::Resource;
 use serde::{Deserialize, Serialize};
 
-use super::ManifestsError;
+use crate::manifests_error::ManifestsError;
 
+/// The record below the cluster's root. `down --keep-data` keeps it, as it keeps the objects.
+pub(super) const RECORD: &str = "var/lib/manifests.json";
 /// The number of errors of a file that are recorded, and the length of each.
 const MAX_ERRORS: usize = 10;
 const MAX_LENGTH: usize = 500;

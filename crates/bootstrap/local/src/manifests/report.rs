@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use super::{RECORD, files, record::Record};
+use super::{
+    files,
+    record::{RECORD, Record},
+};
 
 /// Prints the state of a cluster's manifests, if there are any. Returns `true` if all are applied.
 pub(crate) fn report(root: &Path) -> bool {
@@ -17,7 +20,7 @@ fn lines(root: &Path) -> (Vec<String>, bool) {
         Err(error) => return (vec![format!("✗ {error}")], false),
     };
     let mut lines = Vec::new();
-    let directory = root.join(super::DIRECTORY);
+    let directory = root.join(files::DIRECTORY);
     match files::scan(&directory) {
         Ok(files) => {
             let waiting = files.keys().filter(|file| !record.files.contains_key(*file));

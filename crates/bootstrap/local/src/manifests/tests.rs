@@ -5,7 +5,7 @@ use std::{fs, os::unix::fs::PermissionsExt as _};
 use serde_json::{Value, json};
 use testkit::RealApi;
 
-use super::*;
+use super::{files::SETTLED, *};
 
 struct Scene {
     api: RealApi,

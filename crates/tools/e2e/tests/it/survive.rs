@@ -40,12 +40,13 @@ fn echo(s: &Session<'_>) {
     s.kubectl("wait pod/echo --for=condition=Ready --timeout=90s").ok();
 }
 
-/// Returns the path of a Pod's network namespace. It is found by the inode that the Pod's processes see.
+/// Returns the path of a Pod's network namespace. It is found among all processes, by the inode that
+/// the Pod's processes see.
 fn network_of(s: &Session<'_>, pod: &str) -> PathBuf {
     use std::os::unix::fs::MetadataExt;
     let inode = s.kubectl(&format!("exec {pod} -- stat -L -c %i /proc/self/ns/net")).ok();
-    let place = s.cluster.root().join("run/containerd/io.containerd.grpc.v1.cri/netns");
-    let all = std::fs::read_dir(place).unwrap().map(|entry| entry.unwrap().path());
+    let all =
+        std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path().join("ns/net"));
     let found = all.into_iter().find(|path| {
         std::fs::metadata(path).is_ok_and(|meta| meta.ino().to_string() == inode.trim())
     });
