@@ -6,7 +6,7 @@ use bootstrap_core::{Layout, addons};
 use client::Client;
 use telemetry::Recorder;
 
-use crate::{cluster::Cluster, error::Error, metrics, network, nodes::paths};
+use crate::{cluster::Cluster, error::Error, metrics, network, paths};
 
 /// Runs the agent until shutdown.
 pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {

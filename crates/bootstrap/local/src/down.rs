@@ -11,7 +11,7 @@ use net_core::Family;
 use netlink::Net;
 use sys::supervision;
 
-use crate::{cluster::Cluster, context, error::Error, mark, nodes, process::Role};
+use crate::{cluster::Cluster, context, error::Error, mark, nodes, paths, process::Role};
 
 /// Stops a cluster and removes everything that it created.
 #[derive(Clone, Debug, clap::Args)]
@@ -64,7 +64,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
     if let Some(pid) = Role::Containerd.running(&cluster) {
         supervision::stop(pid, GRACE).await;
     }
-    for pid in nodes::paths::shims(&cluster) {
+    for pid in paths::shims(&cluster) {
         supervision::stop(pid, Duration::from_secs(2)).await;
     }
     remove_network(&cluster);
@@ -84,7 +84,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
     remove_cgroups(&cluster.cgroup()).await;
     let kubeconfig = args.kubeconfig.as_deref().or(cluster.settings.kubeconfig.as_deref());
     context::remove(&cluster, &context::path(kubeconfig))?;
-    nodes::paths::remove_mount_points(&cluster);
+    paths::remove_mount_points(&cluster);
     remove_files(&cluster, args.keep_data)
 }
 

@@ -30,6 +30,7 @@ mod mark;
 mod metrics;
 mod network;
 mod nodes;
+mod paths;
 mod preflight;
 mod problem;
 mod process;
@@ -62,9 +63,9 @@ pub use network::{Command as NetworkCommand, print as print_network, run as run_
 pub use nodes::{
     cmd::{Args as NodeArgs, run as node},
     join::run as join_node,
-    paths::enter as enter_first_node,
     space::{enter as enter_node, hold as hold_node},
 };
+pub use paths::enter as enter_first_node;
 pub use secrets::{Args as SecretsArgs, run as secrets_encrypt};
 pub use secrets_error::SecretsError;
 pub use status::{Args as StatusArgs, run as status, unmet_cause};

@@ -2,12 +2,12 @@
 //! below `nodes/` in the cluster's root, laid out like the first node's in the root itself.
 //!
 //! Processes of a further node see neither those of other nodes nor the host's, and cannot write the binary that all
-//! nodes run. The first node uses the host's namespaces but for its mounts ([`paths`]), and is not isolated from it.
+//! nodes run. The first node uses the host's namespaces but for its mounts ([`crate::paths`]), and is not isolated from
+//! it.
 
 pub(crate) mod cmd;
 pub(crate) mod join;
 pub(crate) mod link;
-pub(crate) mod paths;
 pub(crate) mod power;
 pub(crate) mod space;
 

@@ -15,7 +15,7 @@ use crate::{
     cluster::{Cluster, Settings},
     config::ClusterConfig,
     error::Error,
-    nodes::paths,
+    paths,
 };
 
 /// A background process of a node.

@@ -47,7 +47,7 @@ const HIDDEN: [&str; 7] = ["etc", "images", "manifests", "nodes", "run", "snapsh
 fn make(node: &Cluster) -> Result<(), Error> {
     let mut bound = vec![(write_hosts(node)?, PathBuf::from(HOSTS))];
     let mounts = node.settings.extra_mounts.iter();
-    bound.extend(super::paths::mounts(node)?);
+    bound.extend(crate::paths::mounts(node)?);
     bound.extend(mounts.map(|mount| (mount.host_path.clone(), mount.container_path.clone())));
     let home = Layout::under(node.home()).kubernetes;
     let mut kept =
@@ -110,7 +110,7 @@ pub fn enter(node: &Cluster, command: &[OsString]) -> Error {
     let Some((program, arguments)) = command.split_first() else {
         return Error::NoCommand;
     };
-    let entered = if node.is_member() { enter_namespaces(node) } else { super::paths::enter(node) };
+    let entered = if node.is_member() { enter_namespaces(node) } else { crate::paths::enter(node) };
     if let Err(error) = entered {
         return error;
     }

@@ -2,8 +2,8 @@
 //!
 //! Several nodes share this host, and the host may have a kubelet of its own. So the processes of each node run in a
 //! mount namespace in which the node's own directories are mounted at these paths. The holder of a further node makes
-//! it ([`super::space`]). The first node has no holder: its supervisor makes the namespace, and its other processes
-//! inherit it. Containers keep the namespace while no other process runs.
+//! it ([`crate::nodes::space`]). The first node has no holder: its supervisor makes the namespace, and its other
+//! processes inherit it. Containers keep the namespace while no other process runs.
 
 use std::{
     fs, io,
