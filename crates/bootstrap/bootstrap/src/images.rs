@@ -23,7 +23,6 @@ use crate::{
     Error,
     error::io,
     host::{self, Host},
-    node::Node,
 };
 
 /// The components of this binary, and the entrypoint of each image.
@@ -186,15 +185,10 @@ pub(crate) fn choose_etcd(cluster: &mut ClusterConfiguration, host: &Host) {
     }
 }
 
-/// Sets the etcd image tag to that of the newest etcd image of ours in the container runtime, if no etcd is installed:
-/// `windlass images import` may have brought it.
-pub(crate) async fn choose_imported_etcd(node: &mut Node) {
-    let containers = node.containers.clone();
-    if let Some(local) = undecided_etcd(&mut node.config.cluster)
-        // Preflight reports a runtime that does not answer.
-        && let Ok(images) = containers.images().await
-        && let Some(tag) = newest_etcd(&images)
-    {
+/// Sets the etcd image tag to that of the newest etcd among our `images` in the container runtime, if no etcd is
+/// installed: `windlass images import` may have brought it.
+pub(crate) fn choose_imported_etcd(cluster: &mut ClusterConfiguration, images: &[String]) {
+    if let (Some(local), Some(tag)) = (undecided_etcd(cluster), newest_etcd(images)) {
         local.image_tag = tag.to_owned();
     }
 }

@@ -93,7 +93,9 @@ pub(super) async fn run(
     if let Some(path) = &flags.kubeconfig {
         ctx.node.use_client(crate::cluster::client(&args.global.path(path))?);
     }
-    crate::images::choose_imported_etcd(&mut ctx.node).await;
+    // Preflight reports a runtime that does not answer.
+    let images = ctx.node.containers.images().await.unwrap_or_default();
+    crate::images::choose_imported_etcd(&mut ctx.node.config.cluster, &images);
     // A single phase checks its own requirements.
     if only.is_empty() && !ctx.node.external_authorities()?.is_empty() && flags.upload_certs {
         return Err(FlagError::UploadOfExternalCa.into());

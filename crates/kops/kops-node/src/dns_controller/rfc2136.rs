@@ -80,8 +80,8 @@ pub(crate) enum UpdateError {
     )]
     Answer { zone: String, server: String, cause: AnswerError },
     #[error(
-        "the DNS server {server} rejected the update of zone {zone}: {code} ({code:?}); check the zone's name, and that \
-         the server allows updates by the key"
+        "the DNS server {server} rejected the update of zone {zone}: {code} ({code:?}); check the zone's \
+         name, and that the server allows updates by the key"
     )]
     Refused { zone: String, server: String, code: ResponseCode },
 }
