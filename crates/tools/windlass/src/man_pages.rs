@@ -38,7 +38,10 @@ mod tests {
             write(&pages).unwrap();
         }
         let mut wanted = BTreeSet::new();
-        names(&bootstrap::cmd::shape(Cli::command()), "windlass", &mut wanted);
+        let mut command = bootstrap::cmd::shape(Cli::command()).disable_help_subcommand(true);
+        // Phases are added when the command is built.
+        command.build();
+        names(&command, "windlass", &mut wanted);
         let written = fs::read_dir(&pages).unwrap();
         let written: BTreeSet<String> =
             written.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
