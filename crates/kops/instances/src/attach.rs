@@ -84,6 +84,7 @@ pub(crate) async fn detach(directory: PathBuf) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::document::Machine;
 
     fn fleet(dir: &Path) -> (Fleet, FleetSpec) {
         let volume = |id: &str, machine: &str| Volume {
@@ -130,6 +131,10 @@ mod tests {
         let (_, spec) = fleet(Path::new("/x"));
         let written = serde_json::to_string(&spec).unwrap();
         assert_eq!(serde_json::from_str::<FleetSpec>(&written).unwrap(), spec);
-        assert!(serde_json::from_str::<Volume>(r#"{"id": "a", "x": 1}"#).is_err());
+        let unknown = r#"{"id": "a", "machine": "m", "size": 1, "tags": {}, "x": 1}"#;
+        assert!(serde_json::from_str::<Volume>(unknown).is_err());
+        let machine = r#"{"cluster": "c", "group": "cp", "name": "cp-1", "id": "x", "made": 1, "address": "10.0.0.2",
+            "gateway": "10.0.0.1", "cgroup": "", "trusted": true, "userData": ""}"#;
+        assert_eq!(serde_json::from_str::<Machine>(machine).unwrap().volumes, []);
     }
 }

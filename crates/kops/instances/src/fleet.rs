@@ -387,8 +387,12 @@ mod tests {
         old.assign(&[]).unwrap();
         let mut new = spec(1);
         new.groups[0].numbers.insert(2);
+        let volume = |id: &str, size| Volume { id: id.to_owned(), size, ..Volume::default() };
+        old.volumes = vec![volume("kept", 1), volume("gone", 1)];
+        new.volumes = vec![volume("kept", 2), volume("added", 1)];
         let mut all = new.with_machines_of(&old);
         all.assign(&[]).unwrap();
+        assert_eq!(all.volumes, [volume("kept", 2), volume("added", 1), volume("gone", 1)]);
         let names: Vec<_> = all.names().collect();
         assert_eq!(names, ["cp-1", "cp-2", "nodes-1", "nodes-2", "nodes-3", "gone-1"]);
         assert!(old.addresses.iter().all(|(name, address)| all.addresses[name] == *address));

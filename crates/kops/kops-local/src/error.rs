@@ -56,7 +56,7 @@ pub enum Error {
     )]
     ControlPlanes { removed: String },
     #[error(
-        "spec.etcdClusters[0].etcdMembers: instance group {group:?} is not one of control planes; store that group \
+        "spec.etcdClusters[*].etcdMembers: instance group {group:?} is not one of control planes; store that group \
          first, or remove the member"
     )]
     MemberGroup { group: String },

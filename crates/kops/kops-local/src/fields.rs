@@ -41,6 +41,7 @@ const CLUSTER: [Row; 39] = [
     ("controlPlaneKubelet", Values::Kubelet),
     ("dnsZone", Values::Any),
     ("encryptionConfig", Values::Any),
+    // `check_etcd` accepts one of them for each cluster.
     ("etcdClusters.cpuRequest", Values::Only(&["200m", "100m"])),
     ("etcdClusters.etcdMembers.instanceGroup", Values::Any),
     ("etcdClusters.etcdMembers.name", Values::Any),

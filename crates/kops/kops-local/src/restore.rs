@@ -8,13 +8,12 @@ use kops_core::{
     backup::{Restore, started_before},
     member::Mark,
     restore::{Observation, Step, cancel, step},
-    volumes::EtcdVolume,
 };
 use kops_store::{Backups, ETCD, Registry, nanoseconds};
 use tokio::time::Instant;
 use vfs::{Precondition, Version};
 
-use crate::error::Error;
+use crate::{error::Error, volumes::is_of_etcd};
 
 const UNDONE: &str = "the restoration of a backup was undone";
 
@@ -224,10 +223,7 @@ fn etcd_volume(
     if volumes.is_empty() {
         return Some(fleet.volumes(name).join(format!("{cluster}--{ETCD}--0")));
     }
-    let is_own = |volume: &&AttachedVolume| {
-        let found = EtcdVolume::of(cluster, &volume.tags).ok().flatten();
-        found.is_some_and(|found| found.etcd == ETCD)
-    };
+    let is_own = |volume: &&AttachedVolume| is_of_etcd(cluster, &volume.tags, ETCD);
     fleet.mounted_volume(name, volumes.iter().find(is_own)?)
 }
 

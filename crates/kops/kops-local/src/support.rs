@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 
 use instances::FleetSpec;
 use kops_api::{Object, Spec as _};
-use kops_core::{CloudName, Cluster as _, Version, volumes::EtcdVolume};
+use kops_core::{CloudName, Cluster as _, Version};
 use kops_store::ETCD;
+use serde_json::Value;
 use version::KUBERNETES_VERSION;
 
 use crate::{
@@ -17,6 +18,7 @@ use crate::{
     repair::repair_after,
     spec::{control_plane_names, is_control_plane},
     subnets::check_subnets,
+    volumes::is_of_etcd,
 };
 
 /// A complete cluster with its complete instance groups.
@@ -53,6 +55,7 @@ pub fn check_support(
     std::iter::once(cluster).chain(groups).try_for_each(check_fields)?;
     check_subnets(&cluster.spec)?;
     check_dns(cluster)?;
+    check_etcd(&cluster.spec)?;
     let (complete, complete_groups) = complete_objects(cluster, groups)?;
     if !complete.spec.has("networking.cni") {
         unsupported("a Pod network other than --networking cni, which is Windlass' own")?;
@@ -109,6 +112,26 @@ fn check_control_planes(fleet: &FleetSpec, after: &BTreeSet<String>) -> Result<(
     Err(Error::ControlPlanes { removed: removed.join(", ") })
 }
 
+/// Rejects settings of etcd clusters that would not act, and names that the tags of volumes cannot hold. Each Pod has
+/// the requests of `init`'s, so only upstream's default is accepted. The cluster must not be completed.
+fn check_etcd(spec: &Value) -> Result<(), Error> {
+    for (index, etcd) in spec.list("etcdClusters").iter().enumerate() {
+        let (is_main, at) = (etcd.text("name") == ETCD, format!("spec.etcdClusters[{index}]"));
+        let cpu = if is_main { "200m" } else { "100m" };
+        if !["", cpu].contains(&etcd.text("cpuRequest")) {
+            unsupported(&format!("{at}.cpuRequest other than {cpu}"))?;
+        }
+        if !is_main && etcd.has("manager.backupInterval") {
+            unsupported(&format!("{at}.manager.backupInterval, because only main is backed up"))?;
+        }
+        let mut names = etcd.list("etcdMembers").iter().map(|member| member.text("name"));
+        if let Some(name) = names.find(|name| name.contains([',', '/'])) {
+            unsupported(&format!("{at}.etcdMembers: a comma or a slash in the name {name:?}"))?;
+        }
+    }
+    Ok(())
+}
+
 /// Rejects an etcd cluster that running control planes do not have. Its members would wait for each other, while a
 /// rolling update replaces one machine after another.
 fn check_etcd_clusters(fleet: &FleetSpec, cluster: &Object) -> Result<(), Error> {
@@ -117,10 +140,8 @@ fn check_etcd_clusters(fleet: &FleetSpec, cluster: &Object) -> Result<(), Error>
     }
     for etcd in cluster.spec.list("etcdClusters") {
         let name = etcd.text("name");
-        let has_volume = fleet.volumes.iter().any(|volume| {
-            let found = EtcdVolume::of(cluster.name(), &volume.tags).ok().flatten();
-            found.is_some_and(|found| found.etcd == name)
-        });
+        let has_volume =
+            fleet.volumes.iter().any(|volume| is_of_etcd(cluster.name(), &volume.tags, name));
         // Machines of earlier versions have the main one, in a directory.
         if name != ETCD && !has_volume {
             unsupported(&format!(
@@ -133,7 +154,9 @@ fn check_etcd_clusters(fleet: &FleetSpec, cluster: &Object) -> Result<(), Error>
 
 #[cfg(test)]
 mod tests {
-    use instances::Group;
+    use instances::{Group, Volume};
+    use kops_core::volumes::member_volume;
+    use serde_json::json;
 
     use super::*;
 
@@ -198,6 +221,59 @@ mod tests {
             let text = problem(members, &groups, Some(fleet));
             assert!(text.contains(expected), "{expected}: {text}");
         }
+    }
+
+    #[test]
+    fn rejects_settings_of_etcd_that_do_not_act() {
+        let check = |etcd: Value| {
+            let result = check_etcd(&json!({"etcdClusters": [etcd]}));
+            result.map_or_else(|error| error.to_string(), |()| "accepted".to_owned())
+        };
+        for (name, cpu, expected) in [
+            ("main", "200m", "accepted"),
+            ("main", "100m", "spec.etcdClusters[0].cpuRequest other than 200m"),
+            ("events", "100m", "accepted"),
+            ("events", "200m", "spec.etcdClusters[0].cpuRequest other than 100m"),
+        ] {
+            let text = check(json!({"name": name, "cpuRequest": cpu}));
+            assert!(text.contains(expected), "{name} {cpu}: {text}");
+        }
+        for (name, expected) in [("main", "accepted"), ("events", "only main is backed up")] {
+            let manager = json!({"backupInterval": "1h", "backupRetentionDays": 90});
+            let text = check(json!({"name": name, "manager": manager}));
+            assert!(text.contains(expected), "{name}: {text}");
+        }
+        for (member, expected) in
+            [("a-1.b", "accepted"), ("a,b", "the name \"a,b\""), ("../a", "the name \"../a\"")]
+        {
+            let text = check(json!({"name": "main", "etcdMembers": [{"name": member}]}));
+            assert!(text.contains(expected), "{member}: {text}");
+        }
+    }
+
+    #[test]
+    fn rejects_new_etcd_clusters_on_running_control_planes() {
+        let etcd = |name: &str| json!({"name": name, "etcdMembers": [{"name": "a"}]});
+        let mut both = cluster(&["cp-a"]);
+        both.spec = json!({"etcdClusters": [etcd("main"), etcd("events")]});
+        let volume = |name: &str| {
+            let (_, tags) = member_volume("demo.local", &etcd(name), "a");
+            Volume { id: name.to_owned(), tags, ..Volume::default() }
+        };
+        let group = Group { name: "cp-a".to_owned(), trusted: true, ..Group::default() };
+        let fleet = |names: &[&str]| FleetSpec {
+            groups: vec![group.clone()],
+            volumes: names.iter().map(|name| volume(name)).collect(),
+            ..FleetSpec::default()
+        };
+        check_etcd_clusters(&FleetSpec::default(), &both).unwrap();
+        check_etcd_clusters(&fleet(&["main", "events"]), &both).unwrap();
+        for names in [&[][..], &["main"]] {
+            let text = check_etcd_clusters(&fleet(names), &both).unwrap_err().to_string();
+            assert!(text.contains("a new etcd cluster, events,"), "{text}");
+        }
+        both.spec = json!({"etcdClusters": [etcd("main")]});
+        check_etcd_clusters(&fleet(&[]), &both).unwrap();
     }
 
     #[test]

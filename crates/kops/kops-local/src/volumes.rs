@@ -3,7 +3,6 @@
 use instances::{FleetSpec, Volume};
 use kops_api::{Object, Spec as _};
 use kops_core::volumes::{EtcdVolume, SIZE, VolumeTags, member_volume};
-use serde_json::Value;
 
 /// Returns the volumes of etcd's members. A volume stays while its machine's name and its etcd cluster do.
 ///
@@ -14,16 +13,18 @@ pub(crate) fn member_volumes(
     old: Option<&FleetSpec>,
     machine_of: impl Fn(&str) -> Option<String>,
 ) -> Vec<Volume> {
+    let present = old.map(|old| old.volumes.as_slice()).unwrap_or_default();
     let mut volumes: Vec<Volume> = Vec::new();
     for etcd in cluster.spec.list("etcdClusters") {
         for member in etcd.list("etcdMembers") {
             let Some(machine) = machine_of(member.text("instanceGroup")) else { continue };
             let (_, tags) = member_volume(cluster.name(), etcd, member.text("name"));
-            let is_used = |id: &str| {
-                let old = old.map(|old| old.volumes.as_slice()).unwrap_or_default();
-                volumes.iter().chain(old).any(|volume| volume.id == id)
+            let is_used = |id: &str| volumes.iter().chain(present).any(|volume| volume.id == id);
+            let is_own = |volume: &&Volume| {
+                volume.machine == machine
+                    && is_of_etcd(cluster.name(), &volume.tags, etcd.text("name"))
             };
-            let volume = match present_volume(cluster.name(), old, &machine, etcd) {
+            let volume = match present.iter().find(is_own) {
                 Some(volume) => Volume { tags, ..volume.clone() },
                 None if has_directory(old, &machine) => continue,
                 None => {
@@ -37,18 +38,10 @@ pub(crate) fn member_volumes(
     volumes
 }
 
-/// Returns the volume that a machine has for an etcd cluster, by its tags.
-fn present_volume<'a>(
-    cluster: &str,
-    old: Option<&'a FleetSpec>,
-    machine: &str,
-    etcd: &Value,
-) -> Option<&'a Volume> {
-    let is_of = |tags: &VolumeTags| {
-        let found = EtcdVolume::of(cluster, tags);
-        found.is_ok_and(|found| found.is_some_and(|found| found.etcd == etcd.text("name")))
-    };
-    old?.volumes.iter().find(|volume| volume.machine == machine && is_of(&volume.tags))
+/// Reports whether the tags of a volume name a member of an etcd cluster.
+pub(crate) fn is_of_etcd(cluster: &str, tags: &VolumeTags, etcd: &str) -> bool {
+    let found = EtcdVolume::of(cluster, tags);
+    found.is_ok_and(|found| found.is_some_and(|found| found.etcd == etcd))
 }
 
 /// Reports whether a machine was made by an earlier version, whose machines have directories.

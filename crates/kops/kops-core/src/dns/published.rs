@@ -81,7 +81,8 @@ impl Published {
         });
         for (name, records) in wanted.iter().filter(|(_, records)| !records.is_empty()) {
             let is_due = self.names.get(name).is_none_or(|entry| {
-                entry.state != State::Written(records.clone()) && !entry.is_waiting(now)
+                let is_written = matches!(&entry.state, State::Written(last) if last == records);
+                !is_written && !entry.is_waiting(now)
             });
             if is_due {
                 changes.push(Change { name: name.clone(), records: records.clone() });

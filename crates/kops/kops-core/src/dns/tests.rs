@@ -260,6 +260,23 @@ fn ten_thousand_pods_of_one_name_are_combined() {
 }
 
 #[test]
+fn names_of_many_workers_have_the_first_addresses_of_both_families() {
+    let nodes = |count: u8| -> Vec<_> {
+        let ips = (0..count).map(|n| [format!("10.0.0.{n}"), format!("fd00::{n:x}")]);
+        ips.map(|[v4, v6]| node(&v4, "node", &[&v4, &v6], &[])).collect()
+    };
+    let claims = service("a", "NodePort", json!({INTERNAL: "all.a.example"}), json!([]));
+    for (count, problems) in [(100, 0), (101, 1), (200, 1)] {
+        let found = wanted(&nodes(count), [&claims], AddressOptions::default());
+        let records = &found.names["all.a.example"];
+        assert_eq!((records.ipv4.len(), records.ipv6.len()), (100, 100), "{count}");
+        assert!(records.ipv4.iter().all(|ip| ip.octets()[3] < 100), "{count}");
+        assert!(records.ipv6.iter().all(|ip| ip.octets()[15] < 100), "{count}");
+        assert_eq!(found.problems.len(), problems, "{count}");
+    }
+}
+
+#[test]
 fn selects_zones_by_rules() {
     let zone = |id: &str, name: &str| Zone::new(id, name).unwrap();
     let zones = [

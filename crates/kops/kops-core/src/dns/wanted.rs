@@ -87,7 +87,8 @@ impl Wanted {
     }
 }
 
-/// The addresses of Nodes by their name and roles.
+/// The addresses of Nodes by their name and roles: of each family one more than a name may have, because every name of
+/// every NodePort Service collects those of all workers.
 struct NodeIndex(BTreeMap<(NodeSet, Scope), BTreeSet<IpAddr>>);
 
 impl NodeIndex {
@@ -110,6 +111,14 @@ impl NodeIndex {
                     index.entry((set.clone(), scope)).or_default().extend(addresses);
                 }
             }
+        }
+        for addresses in index.values_mut() {
+            let (mut ipv4, mut ipv6) = (0, 0);
+            addresses.retain(|address| {
+                let count = if address.is_ipv4() { &mut ipv4 } else { &mut ipv6 };
+                *count += 1;
+                *count <= MOST_ADDRESSES + 1
+            });
         }
         Self(index)
     }

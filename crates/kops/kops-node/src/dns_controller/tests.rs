@@ -95,20 +95,33 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_unix(seconds, 0)
 }
 
+/// Returns records with these addresses and this other name.
+pub(super) fn records(ipv4: &[&str], ipv6: &[&str], host: Option<&str>) -> Records {
+    Records {
+        ipv4: ipv4.iter().map(|ip| ip.parse().unwrap()).collect(),
+        ipv6: ipv6.iter().map(|ip| ip.parse().unwrap()).collect(),
+        host: host.map(str::to_owned),
+    }
+}
+
+pub(super) fn change(name: &str, records: Records) -> Change {
+    Change { name: name.to_owned(), records }
+}
+
 fn wanted(names: &[&str]) -> Wanted {
-    let records = Records { ipv4: [[192, 0, 2, 1].into()].into(), ..Records::default() };
+    let records = records(&["192.0.2.1"], &[], None);
     let names = names.iter().map(|name| ((*name).to_owned(), records.clone())).collect();
     Wanted { names, ..Wanted::default() }
 }
 
-fn node(name: &str, ip: &str) -> Value {
+pub(super) fn node(name: &str, ip: &str) -> Value {
     json!({
         "metadata": {"name": name, "labels": {"node-role.kubernetes.io/node": ""}},
         "status": {"addresses": [{"type": "InternalIP", "address": ip}]},
     })
 }
 
-fn api_server_pod(node: &str, ip: &str) -> Value {
+pub(super) fn api_server_pod(node: &str, ip: &str) -> Value {
     json!({
         "metadata": {
             "name": format!("kube-apiserver-{node}"), "namespace": "kube-system",
@@ -221,7 +234,7 @@ async fn provider_that_refuses_is_asked_once_per_round() {
 async fn zone_has_no_cname_at_its_top() {
     let fake = FakeProvider::new(&["a.test"]);
     let mut controller = fake.controller();
-    let records = Records { host: Some("b.test".to_owned()), ..Records::default() };
+    let records = records(&[], &[], Some("b.test"));
     let names = ["a.test", "x.a.test"].map(|name| (name.to_owned(), records.clone())).into();
     controller.set_wanted(Wanted { names, ..Wanted::default() });
     controller.update(at(0)).await;

@@ -1,4 +1,6 @@
 //! Signatures of DNS messages with a shared key (TSIG, RFC 8945), and the key file of BIND.
+//!
+//! The signer of `hickory_proto` needs that crate's feature for DNSSEC, which Cargo would enable for every program.
 
 use aws_lc_rs::hmac;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -53,7 +55,9 @@ pub(crate) enum SignatureError {
     Wrong,
     #[error("it was signed at another time; check the clocks")]
     Time,
-    #[error("the server does not accept the key: {0}; check its name, algorithm and secret")]
+    #[error(
+        "the server does not accept the key: {0}; check its name, algorithm and secret, and the clocks"
+    )]
     Rejected(String),
 }
 

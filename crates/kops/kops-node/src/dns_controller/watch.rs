@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use client::{Client, Informer, ListOptions, Resource};
+use client::{Change, Client, Informer, ListOptions, Resource};
 use kops_core::dns::{
     AddressOptions, Claims, NodeAddresses, Wanted, ingress_claims, node_addresses, pod_claims,
     service_claims, wanted,
@@ -16,7 +16,7 @@ use serde_json::Value;
 macro_rules! projections {
     ($($name:ident $content:ident $read:path;)*) => {$(
         /// The part of an object that is kept.
-        #[derive(Deserialize)]
+        #[derive(Deserialize, PartialEq)]
         #[serde(from = "Value")]
         struct $name($content);
 
@@ -53,20 +53,15 @@ impl Watch {
         tasks: &rt::Tasks,
     ) -> Self {
         let changed = Arc::new(AtomicBool::new(true));
-        let options = || ListOptions { namespace: namespace.to_owned(), ..ListOptions::default() };
-        macro_rules! informer {
-            ($resource:expr, $options:expr) => {{
-                let changed = changed.clone();
-                Informer::start(client, $resource, $options, tasks, move |_| {
-                    changed.store(true, Ordering::Release);
-                })
-            }};
-        }
+        let all = ListOptions::default;
+        let own = || ListOptions { namespace: namespace.to_owned(), ..all() };
         Self {
-            nodes: informer!(Resource::NODES, ListOptions::default()),
-            pods: informer!(Resource::PODS, options()),
-            services: informer!(Resource::SERVICES, options()),
-            ingresses: ingresses.then(|| informer!(Resource::INGRESSES, options())),
+            nodes: Informer::start(client, Resource::NODES, all(), tasks, mark(&changed)),
+            pods: Informer::start(client, Resource::PODS, own(), tasks, mark(&changed)),
+            services: Informer::start(client, Resource::SERVICES, own(), tasks, mark(&changed)),
+            ingresses: ingresses.then(|| {
+                Informer::start(client, Resource::INGRESSES, own(), tasks, mark(&changed))
+            }),
             changed,
         }
     }
@@ -81,7 +76,7 @@ impl Watch {
         }
     }
 
-    /// Returns the records of all names if an object has changed since the last call.
+    /// Returns the records of all names if addresses or claims have changed since the last call.
     pub(super) fn wanted(&self, options: AddressOptions) -> Option<Wanted> {
         if !self.changed.swap(false, Ordering::AcqRel) {
             return None;
@@ -92,5 +87,59 @@ impl Watch {
             .chain(services.iter().map(|service| &service.0))
             .chain(ingresses.iter().map(|ingress| &ingress.0));
         Some(wanted(nodes.iter().map(|node| &node.0), claims, options))
+    }
+}
+
+/// Returns an informer's handler that notes changes of addresses and claims. Most updates of Nodes and Pods are changes
+/// of other fields.
+fn mark<P: PartialEq>(changed: &Arc<AtomicBool>) -> impl Fn(Change<'_, P>) + Send + Sync + 'static {
+    let changed = changed.clone();
+    move |change| {
+        if change.old != change.new {
+            changed.store(true, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+    use testkit::FakeApi;
+
+    use super::*;
+    use crate::dns_controller::tests::{api_server_pod, node};
+
+    #[tokio::test]
+    async fn ignores_changes_of_other_fields() {
+        let api = FakeApi::default();
+        api.create(&Resource::NODES, node("cp-1", "10.0.0.1")).await;
+        api.create(&Resource::PODS, api_server_pod("cp-1", "10.0.0.1")).await;
+        let tasks = rt::Tasks::new(rt::Shutdown::new());
+        let watch = Watch::start(&api.client("test"), "", true, &tasks);
+        watch.synced().await;
+        let options = AddressOptions::default();
+        assert!(watch.wanted(options).is_some());
+        let pod = client::PatchTarget {
+            namespace: "kube-system",
+            name: "kube-apiserver-cp-1",
+            subresource: "status",
+        };
+        for (status, is_relevant) in [
+            (json!({"phase": "Running"}), false),
+            (json!({"conditions": [{"type": "Ready", "status": "True"}]}), false),
+            (json!({"phase": "Failed"}), true),
+        ] {
+            let before = watch.pods.list();
+            api.merge(&Resource::PODS, pod, json!({"status": status})).await;
+            // The informer calls the handler before another task sees the changed cache.
+            let is_cached = || !Arc::ptr_eq(&before[0], &watch.pods.list()[0]);
+            let (patience, pause) = (Duration::from_secs(20), Duration::from_millis(1));
+            assert!(rt::wait_until(patience, pause, is_cached).await, "{status}");
+            assert_eq!(watch.wanted(options).is_some(), is_relevant, "{status}");
+        }
+        tasks.shutdown().stop();
+        tasks.drain(Duration::from_secs(5)).await;
     }
 }

@@ -1,10 +1,6 @@
 //! The additional parts of control planes: keys of the authorities from the store, and static Pods.
 
-use std::{
-    fs,
-    net::IpAddr,
-    path::{Path, PathBuf},
-};
+use std::{net::IpAddr, path::Path};
 
 use api_config::kubeadm::Arg;
 use bootstrap::{host::Host, patches::Patches};
@@ -28,7 +24,7 @@ use super::{
     context::NodeContext,
     etcd_cluster::{EtcdCluster, MAIN},
     etcd_pod,
-    manifest::make_parent,
+    manifest::{make_directory, make_parent},
     member::{self, MemberStart},
 };
 use crate::{
@@ -171,9 +167,8 @@ fn etcd_tag() -> Result<String, Error> {
 /// Writes kops-controller's certificate, signing authority and settings.
 fn write_controller_files(context: &NodeContext, ca: &NodeAuthority) -> Result<(), Error> {
     let (base, authority) = (store_url(context), &ca.authority);
-    let directory = PathBuf::from(DIRECTORY);
-    fs::create_dir_all(&directory)
-        .map_err(kops_store::Error::file("making the directory", DIRECTORY))?;
+    let directory = Path::new(DIRECTORY);
+    make_directory(directory)?;
     let validity = Validity::starting(rt::now(), PERIOD);
     let cluster = &context.machine.cluster;
     let serving = LeafSpec {
@@ -207,9 +202,8 @@ pub(super) fn backups_url(base: &str) -> String {
 /// Writes protokube's etcd client certificate and its settings.
 fn write_protokube_files(context: &NodeContext, clients: &NodeAuthority) -> Result<(), Error> {
     let base = store_url(context);
-    let directory = PathBuf::from(protokube::DIRECTORY);
-    fs::create_dir_all(&directory)
-        .map_err(kops_store::Error::file("making the directory", protokube::DIRECTORY))?;
+    let directory = Path::new(protokube::DIRECTORY);
+    make_directory(directory)?;
     let client = LeafSpec {
         subject: Subject::new("protokube"),
         alt_names: Vec::new(),
@@ -243,8 +237,7 @@ pub(super) fn write_patches(context: &NodeContext) -> Result<Patches, Error> {
     if patches.is_empty() {
         return Ok(Patches::none());
     }
-    fs::create_dir_all(PATCHES)
-        .map_err(kops_store::Error::file("making the directory", PATCHES))?;
+    make_directory(Path::new(PATCHES))?;
     for (name, patch) in patches {
         let text = patch.to_string();
         pki::write_file(&Path::new(PATCHES).join(name), text.as_bytes(), pki::PUBLIC_MODE)?;

@@ -19,7 +19,10 @@ use sys::{
     mount::{HostMounts, Mounts as _},
 };
 
-use super::writes::Writes;
+use super::{
+    manifest::{make_directory, make_parent},
+    writes::Writes,
+};
 use crate::error::Error;
 
 /// The directory of the image of a new file system, on the machine's own disk.
@@ -49,8 +52,7 @@ pub(super) fn mount_volume(machine: &Machine, etcd: &str) -> Result<PathBuf, Err
         writes: Writes::default(),
     };
     disk.prepare()?;
-    fs::create_dir_all(&at)
-        .map_err(kops_store::Error::file("making the directory", &at.display().to_string()))?;
+    make_directory(&at)?;
     let (device, target) = (disk.device.display().to_string(), at.display().to_string());
     HostPrograms.must(&["mount", "-t", FILE_SYSTEM, &device, &target])?;
     tracing::info!(volume = volume.id, at = target, "mounted a volume");
@@ -164,9 +166,7 @@ impl Disk<'_> {
 
     /// Makes a file system of the disk's size in an image, which takes little space.
     fn make_image(&self, size: u64) -> Result<File, Error> {
-        if let Some(directory) = self.scratch.parent() {
-            fs::create_dir_all(directory).map_err(self.file_error("making", directory))?;
-        }
+        make_parent(&self.scratch)?;
         self.remove_image()?;
         sys::grow_image(&self.scratch, size - size % IMAGE_BLOCK)?;
         let path = self.scratch.display().to_string();

@@ -8,17 +8,18 @@ use serde_json::Value;
 
 use crate::error::Error;
 
-/// Creates the directory of a file.
-pub(super) fn make_parent(path: &Path) -> Result<(), Error> {
-    let directory = path.parent().unwrap_or(path);
-    fs::create_dir_all(directory).map_err(kops_store::Error::file(
-        "making the directory",
-        &directory.display().to_string(),
-    ))?;
-    Ok(())
+/// Creates a directory and those above it.
+pub(super) fn make_directory(path: &Path) -> Result<(), Error> {
+    let shown = path.display().to_string();
+    Ok(fs::create_dir_all(path).map_err(kops_store::Error::file("making the directory", &shown))?)
 }
 
-/// Writes a static Pod, unless its manifest exists.
+/// Creates the directory of a file.
+pub(super) fn make_parent(path: &Path) -> Result<(), Error> {
+    make_directory(path.parent().unwrap_or(path))
+}
+
+/// Writes the manifest of a static Pod, unless it has this content already.
 pub(super) fn write_pod(name: &str, pod: &Value) -> Result<(), Error> {
     let path = Layout::default().manifests().join(format!("{name}.manifest"));
     make_parent(&path)?;

@@ -372,6 +372,24 @@ mod tests {
     }
 
     #[test]
+    fn shows_new_volumes_and_changed_tags() {
+        let volume = |id: &str, tag: &str| Volume {
+            id: id.to_owned(),
+            machine: format!("{id}-1"),
+            size: 20,
+            tags: [("k".to_owned(), tag.to_owned())].into(),
+        };
+        let of = |volumes| FleetSpec { volumes, ..FleetSpec::default() };
+        let old = of(vec![volume("a", "1"), volume("b", "1")]);
+        let new = of(vec![volume("a", "1"), volume("b", "2"), volume("c", "1")]);
+        let changes = volume_changes(Some(&old), &new);
+        let shown: Vec<_> = changes.iter().map(|change| (change.verb, &*change.name)).collect();
+        assert_eq!(shown, [("modify", "b"), ("create", "c")]);
+        assert_eq!(changes[0].fields, [("Tags".to_owned(), "k=2".to_owned())]);
+        assert_eq!(volume_changes(None, &old).len(), 2);
+    }
+
+    #[test]
     fn keeps_machines_of_unselected_groups_as_they_are() {
         let dir = tempfile::tempdir().unwrap();
         let fleet = Fleet::at(dir.path());

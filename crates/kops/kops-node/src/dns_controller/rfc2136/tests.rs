@@ -10,21 +10,10 @@ use hickory_proto::rr::rdata::TXT;
 use kops_core::dns::Records;
 
 use super::*;
+use crate::dns_controller::tests::{change, records};
 
 const ZONE: &str = "example.test";
 const KEY: &str = "key \"k\" { algorithm hmac-sha256; secret \"c2VjcmV0c2VjcmV0\"; };\n";
-
-fn records(ipv4: &[&str], ipv6: &[&str], host: Option<&str>) -> Records {
-    Records {
-        ipv4: ipv4.iter().map(|ip| ip.parse().unwrap()).collect(),
-        ipv6: ipv6.iter().map(|ip| ip.parse().unwrap()).collect(),
-        host: host.map(str::to_owned),
-    }
-}
-
-fn change(name: &str, records: Records) -> Change {
-    Change { name: name.to_owned(), records }
-}
 
 fn zone() -> Zone {
     Zone::new(ZONE, ZONE).unwrap()

@@ -11,18 +11,7 @@ use tokio::{
 };
 
 use super::*;
-
-fn records(ipv4: &[&str], ipv6: &[&str], host: Option<&str>) -> Records {
-    Records {
-        ipv4: ipv4.iter().map(|ip| ip.parse().unwrap()).collect(),
-        ipv6: ipv6.iter().map(|ip| ip.parse().unwrap()).collect(),
-        host: host.map(str::to_owned),
-    }
-}
-
-fn change(name: &str, records: Records) -> Change {
-    Change { name: name.to_owned(), records }
-}
+use crate::dns_controller::tests::{change, records};
 
 fn set(kind: &str, ttl: &str, values: &[&str]) -> Value {
     let records: Vec<_> = values.iter().map(|value| json!({"Value": value})).collect();
