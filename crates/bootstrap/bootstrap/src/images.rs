@@ -21,6 +21,7 @@ use oci::{Entry, Image};
 
 use crate::{
     Error,
+    containers::Containers,
     error::io,
     host::{self, Host},
 };
@@ -185,10 +186,16 @@ pub(crate) fn choose_etcd(cluster: &mut ClusterConfiguration, host: &Host) {
     }
 }
 
-/// Sets the etcd image tag to that of the newest etcd among our `images` in the container runtime, if no etcd is
+/// Sets the etcd image tag to that of the newest etcd among our images in the container runtime, if no etcd is
 /// installed: `windlass images import` may have brought it.
-pub(crate) fn choose_imported_etcd(cluster: &mut ClusterConfiguration, images: &[String]) {
-    if let (Some(local), Some(tag)) = (undecided_etcd(cluster), newest_etcd(images)) {
+pub(crate) async fn choose_imported_etcd(
+    cluster: &mut ClusterConfiguration,
+    containers: &dyn Containers,
+) {
+    let Some(local) = undecided_etcd(cluster) else { return };
+    // Preflight reports a runtime that does not answer.
+    let images = containers.images().await.unwrap_or_default();
+    if let Some(tag) = newest_etcd(&images) {
         local.image_tag = tag.to_owned();
     }
 }

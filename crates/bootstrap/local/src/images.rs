@@ -190,8 +190,12 @@ fn copy_tree(from: &Path, to: &Path, shared: &dyn Fn(&Path) -> bool) -> io::Resu
 
 /// Returns an identifier of a build of the binary, without reading the whole file.
 fn version_of(binary: &Path) -> Result<String, Error> {
-    let meta = fs::metadata(binary).map_err(Error::file("reading", binary))?;
-    Ok(format!("{} {}.{:09}", meta.len(), meta.mtime(), meta.mtime_nsec()))
+    Ok(stamp(&fs::metadata(binary).map_err(Error::file("reading", binary))?))
+}
+
+/// Returns the size and the time of the last change of a file.
+fn stamp(meta: &fs::Metadata) -> String {
+    format!("{} {}.{:09}", meta.len(), meta.mtime(), meta.mtime_nsec())
 }
 
 #[cfg(test)]

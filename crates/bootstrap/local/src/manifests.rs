@@ -13,7 +13,7 @@ mod report;
 mod tests;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
@@ -63,7 +63,7 @@ pub(crate) async fn follow(cluster: Cluster) {
 pub(crate) struct Manifests {
     directory: PathBuf,
     record: PathBuf,
-    /// The files at the last pass that ended, with their changes.
+    /// The files at the last pass, with their changes; `None` if one of them was not settled.
     seen: Option<BTreeMap<String, Stamp>>,
     /// The time of the next attempt on files with errors, and the delay before it.
     retry: Option<(SystemTime, Duration)>,
@@ -116,26 +116,26 @@ impl Manifests {
         let stamps = files::scan(&self.directory)?;
         let mut record = Record::load(&self.record)?;
         let mut pass = Pass { client, kinds: Kinds::default(), wanted: BTreeMap::new() };
-        let (mut unsettled, mut changed) = (false, Vec::new());
-        for (name, stamp) in &stamps {
-            let path = self.directory.join(name);
-            // A file that may be half-written keeps its state.
-            if stamp.is_recent(now) {
-                unsettled = true;
-                pass.keep(name, &record);
-            } else if is_applied(&path, record.files.get(name)).await? {
-                pass.keep(name, &record);
-            } else {
-                changed.push((name, path));
+        let (mut settled, mut changed) = (stamps.clone(), BTreeSet::new());
+        // A file that may be half-written keeps its state.
+        settled.retain(|_, stamp| !stamp.is_recent(now));
+        for (name, stamp) in &settled {
+            if !self.is_applied(name, stamp, record.files.get(name)).await? {
+                changed.insert(name.as_str());
             }
         }
-        for (name, path) in changed {
+        pass.keep(&record, |file| stamps.contains_key(file) && !changed.contains(file));
+        for name in changed {
+            let path = self.directory.join(name);
             let read = tokio::task::spawn_blocking(move || files::read(&path)).await?;
             let state = pass.file(name, read, &mut record, &self.record).await?;
-            record.files.insert(name.clone(), state);
+            record.files.insert(name.to_owned(), state);
         }
         record.files.retain(|name, _| stamps.contains_key(name));
-        for (key, file) in record.leftovers(&pass.wanted) {
+        // An object that moves to a file which is still being written is not deleted in between.
+        let is_settled = settled == stamps;
+        let leftovers = if is_settled { record.leftovers(&pass.wanted) } else { Vec::new() };
+        for (key, file) in leftovers {
             match apply::delete(client, &record.objects[&key]).await? {
                 Ok(()) => drop(record.objects.remove(&key)),
                 // The file may be gone, and the error is shown all the same.
@@ -147,8 +147,25 @@ impl Manifests {
             self.retry = None;
         }
         self.schedule(now, record.has_errors());
-        self.seen = (!unsettled).then_some(stamps);
+        self.seen = is_settled.then_some(stamps);
         Ok(())
+    }
+
+    /// Reports whether the content of a file was applied without errors. A file that has not changed since the last
+    /// pass is not read.
+    async fn is_applied(
+        &self,
+        name: &str,
+        stamp: &Stamp,
+        state: Option<&FileState>,
+    ) -> Result<bool, ManifestsError> {
+        let Some(state) = state.filter(|state| state.errors.is_empty()) else { return Ok(false) };
+        if self.seen.as_ref().is_some_and(|seen| seen.get(name) == Some(stamp)) {
+            return Ok(true);
+        }
+        let path = self.directory.join(name);
+        let hash = tokio::task::spawn_blocking(move || files::hash(&path)).await?;
+        Ok(hash.is_ok_and(|hash| hash == state.hash))
     }
 
     /// Plans the next attempt after errors, with growing delays until a file changes.
@@ -161,14 +178,6 @@ impl Manifests {
     }
 }
 
-/// Reports whether the content of a file was applied without errors.
-async fn is_applied(path: &Path, state: Option<&FileState>) -> Result<bool, ManifestsError> {
-    let Some(state) = state.filter(|state| state.errors.is_empty()) else { return Ok(false) };
-    let path = path.to_owned();
-    let hash = tokio::task::spawn_blocking(move || files::hash(&path)).await?;
-    Ok(hash.is_ok_and(|hash| hash == state.hash))
-}
-
 /// A pass over the files.
 struct Pass<'a> {
     client: &'a Client,
@@ -178,9 +187,9 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// Keeps the recorded objects of a file.
-    fn keep(&mut self, file: &str, record: &Record) {
-        for (key, object) in record.objects.iter().filter(|(_, object)| object.file == file) {
+    /// Keeps the recorded objects of files.
+    fn keep(&mut self, record: &Record, is_kept: impl Fn(&str) -> bool) {
+        for (key, object) in record.objects.iter().filter(|(_, object)| is_kept(&object.file)) {
             self.wanted.entry(key.clone()).or_insert_with(|| object.file.clone());
         }
     }
@@ -196,7 +205,7 @@ impl Pass<'_> {
         let content = match read {
             Ok(content) => content,
             Err(error) => {
-                self.keep(name, record);
+                self.keep(record, |file| file == name);
                 return Ok(FileState { hash: String::new(), errors: vec![error] });
             }
         };
@@ -218,7 +227,7 @@ impl Pass<'_> {
         }
         if !state.errors.is_empty() {
             // An entry whose kind is unknown now may be one of the recorded objects.
-            self.keep(name, record);
+            self.keep(record, |file| file == name);
         }
         // Which objects existed before is recorded before the first is created, so that it also holds after a crash.
         for (key, object) in &objects {

@@ -10,7 +10,7 @@ use super::{
     program::Program,
     workflow::{Phased, Workflow, descriptions},
 };
-use crate::{Error, FlagError, init, node::TakeAddress, phase};
+use crate::{Error, FlagError, images, init, node::TakeAddress, phase};
 
 /// The flags of `init` and of `init phase`.
 #[derive(Debug, clap::Args)]
@@ -93,9 +93,8 @@ pub(super) async fn run(
     if let Some(path) = &flags.kubeconfig {
         ctx.node.use_client(crate::cluster::client(&args.global.path(path))?);
     }
-    // Preflight reports a runtime that does not answer.
-    let images = ctx.node.containers.images().await.unwrap_or_default();
-    crate::images::choose_imported_etcd(&mut ctx.node.config.cluster, &images);
+    let node = &mut ctx.node;
+    images::choose_imported_etcd(&mut node.config.cluster, &*node.containers).await;
     // A single phase checks its own requirements.
     if only.is_empty() && !ctx.node.external_authorities()?.is_empty() && flags.upload_certs {
         return Err(FlagError::UploadOfExternalCa.into());

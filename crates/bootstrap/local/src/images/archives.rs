@@ -6,7 +6,6 @@
 use std::{
     collections::BTreeMap,
     fs, io,
-    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
@@ -79,8 +78,7 @@ fn scan(directory: &Path) -> Result<BTreeMap<String, String>, Error> {
             continue;
         };
         if is_archive && !name.starts_with('.') {
-            let stamp = format!("{} {}.{:09}", meta.len(), meta.mtime(), meta.mtime_nsec());
-            archives.insert(name, stamp);
+            archives.insert(name, super::stamp(&meta));
         }
     }
     Ok(archives)

@@ -100,7 +100,7 @@ pub(super) fn read(path: &Path) -> Result<Content, String> {
     let hash = digest(&bytes);
     let text = std::str::from_utf8(&bytes).map_err(|_| "it is not text in UTF-8".to_owned())?;
     let mut objects = Vec::new();
-    for (number, document) in documents(text).into_iter().enumerate() {
+    for (number, document) in documents(text)?.into_iter().enumerate() {
         let at = |error: &dyn std::fmt::Display| format!("document {}: {error}", number + 1);
         match api_codec::from_yaml(document.as_bytes()).map_err(|error| at(&error))? {
             Value::Null => {}
@@ -146,15 +146,15 @@ fn bytes(path: &Path) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Splits a text into its YAML documents, at lines that begin with three dashes and have nothing else but a comment.
-fn documents(text: &str) -> Vec<&str> {
-    let is_separator = |line: &str| {
-        let rest = line.strip_prefix("---").map(str::trim_start);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('#'))
-    };
+/// Splits a text into its YAML documents, at lines that begin with three dashes. As in kubectl, nothing but a comment
+/// may follow the dashes: a document that begins there would be taken for a part of the one before.
+fn documents(text: &str) -> Result<Vec<&str>, String> {
     let (mut documents, mut from, mut at) = (Vec::new(), 0, 0);
-    for line in text.split_inclusive('\n') {
-        if is_separator(line) {
+    for (number, line) in text.split_inclusive('\n').enumerate() {
+        if let Some(rest) = line.strip_prefix("---").map(str::trim_start) {
+            if !rest.is_empty() && !rest.starts_with('#') {
+                return Err(format!("line {}: only a comment may follow ---", number + 1));
+            }
             documents.push(&text[from..at]);
             from = at + line.len();
         }
@@ -162,7 +162,7 @@ fn documents(text: &str) -> Vec<&str> {
     }
     documents.push(&text[from..]);
     documents.retain(|document| !document.trim().is_empty());
-    documents
+    Ok(documents)
 }
 
 #[cfg(test)]
@@ -202,6 +202,7 @@ mod tests {
         for (text, words) in [
             ("a: [".as_bytes().to_vec(), "document 1: "),
             (b"a: 1\n---\n\tb: 2\n".to_vec(), "document 2: "),
+            (b"a: 1\n--- {b: 2}\n".to_vec(), "line 2: only a comment may follow ---"),
             (b"a: \xff".to_vec(), "not text in UTF-8"),
             (format!("a0: &a0 [x]\n{aliases}").into_bytes(), "document 1: "),
             ("[".repeat(1 << 20).into_bytes(), "document 1: "),

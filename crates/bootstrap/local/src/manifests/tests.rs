@@ -194,6 +194,18 @@ async fn waits_for_files_that_may_be_half_written() {
     assert!(scene.manifests.is_due(now).unwrap());
     scene.sync().await;
     assert_eq!(scene.names().await, ["one"]);
+    // An object moves to a file that is still being written.
+    scene.write("a.yaml", "");
+    let file = fs::File::options().write(true).open(scene.root.path().join("manifests/a.yaml"));
+    file.unwrap().set_modified(now - 10 * SETTLED).unwrap();
+    scene.write("b.yaml", &map("one", "1"));
+    scene.manifests.sync(&scene.api.admin(), SystemTime::now()).await.unwrap();
+    assert_eq!(scene.names().await, ["one"]);
+    // A file that is removed before it is settled.
+    scene.remove("b.yaml");
+    assert!(scene.manifests.is_due(now).unwrap());
+    scene.write("b.yaml", &map("one", "1"));
+    scene.sync().await;
     // A missing directory, such as that of a disk that is not mounted, deletes nothing.
     fs::remove_dir_all(scene.root.path().join(DIRECTORY)).unwrap();
     assert!(scene.manifests.is_due(now).is_err());

@@ -40,25 +40,25 @@ pub fn hold(node: &Cluster) -> Result<(), Error> {
     sys::pause().map_err(|source| Error::Wait { subject: "a signal", source })
 }
 
-/// The directories of a cluster's root that are hidden from further nodes: keys, objects, manifests, images, sockets,
-/// and other nodes.
-const HIDDEN: [&str; 7] = ["etc", "images", "manifests", "nodes", "run", "snapshots", "var"];
-
 fn make(node: &Cluster) -> Result<(), Error> {
     let mut bound = vec![(write_hosts(node)?, PathBuf::from(HOSTS))];
     let mounts = node.settings.extra_mounts.iter();
     bound.extend(crate::paths::mounts(node)?);
     bound.extend(mounts.map(|mount| (mount.host_path.clone(), mount.container_path.clone())));
-    let home = Layout::under(node.home()).kubernetes;
-    let mut kept =
-        vec![(node.root.clone(), node.root.clone()), (certs::shared_directory(node), home)];
+    let programs = node.binary().parent().map(Path::to_owned);
+    let timeline = telemetry::timeline::directory(node.home());
+    fs::create_dir_all(&timeline).map_err(Error::file("creating", &timeline))?;
+    let same = [Some(node.root.clone()), programs.clone(), Some(timeline)].into_iter().flatten();
+    let mut kept: Vec<_> = same.map(|path| (path.clone(), path)).collect();
+    kept.push((certs::shared_directory(node), Layout::under(node.home()).kubernetes));
     if node.is_replicated() {
         kept.push(replicated::etcd_mount(node)?);
     }
-    let hidden = HIDDEN.map(|name| node.home().join(name)).into();
+    // The cluster's root has keys, objects, settings, sockets, and other nodes.
+    let hidden = vec![node.home().to_owned()];
     let hostname = node.settings.node_name.clone();
     let private = PRIVATE.map(PathBuf::from).into();
-    let read_only = node.binary().parent().map(Path::to_owned).into_iter().collect();
+    let read_only = programs.into_iter().collect();
     Ok(space::make(&Space { hostname, private, bound, read_only, hidden, kept })?)
 }
 

@@ -17,28 +17,13 @@ spec:
 fn archive(cluster: &Cluster) -> Vec<u8> {
     let path = cluster.directory.join("archived.tar");
     let place = path.display().to_string();
-    let windlass = binary().display().to_string();
-    let arguments = [
-        "images",
-        "build",
-        "archived:1",
-        "--binary",
-        &busybox(),
-        "--path",
-        "/bin/busybox",
-        "--output",
-        &place,
-        "--",
-        "/bin/busybox",
-        "sleep",
-        "100000",
-    ]
-    .map(str::to_owned);
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let mut build = cluster.namespace.command(&windlass, &arguments);
-    assert!(build.status().unwrap().success());
-    let mut gzip = cluster.namespace.command("gzip", &["-f", &place]);
-    assert!(gzip.status().unwrap().success());
+    let build = format!(
+        "images build archived:1 --binary {} --path /bin/busybox --output {place} -- /bin/busybox sleep 100000",
+        busybox()
+    );
+    let words: Vec<&str> = build.split(' ').collect();
+    cluster.run(&binary().display().to_string(), &words).ok();
+    cluster.run("gzip", &["-f", &place]).ok();
     fs::read(path.with_extension("tar.gz")).unwrap()
 }
 
