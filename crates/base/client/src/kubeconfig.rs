@@ -133,7 +133,7 @@ fn transport(
     if !url.is_empty() {
         let proxy = Proxy::parse(url).map_err(|source| KubeconfigError::Proxy {
             cluster: current.cluster_name.to_owned(),
-            url: url.to_owned(),
+            url: Proxy::shown_url(url),
             source,
         })?;
         transport = transport.by_proxy(Some(proxy));

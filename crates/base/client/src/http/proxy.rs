@@ -92,6 +92,17 @@ impl Proxy {
         Self { kind: Kind::Dialer(dialer), host, authority, login: None }
     }
 
+    /// Returns the URL of a proxy for messages: without the name and password of the user.
+    pub fn shown_url(url: &str) -> String {
+        match url.rsplit_once('@') {
+            None => url.to_owned(),
+            Some((before, host)) => {
+                let scheme = before.split_once("://").map_or("", |(scheme, _)| scheme);
+                format!("{scheme}://{host}")
+            }
+        }
+    }
+
     /// Parses the URL of a proxy.
     pub(crate) fn parse(url: &str) -> Result<Self, ProxyUrlError> {
         let uri: Uri = url.parse().map_err(ProxyUrlError::Syntax)?;

@@ -141,7 +141,7 @@ async fn reaches_server_by_the_proxy_only() {
     assert_eq!((server.authorizations().len(), *tunnels.lock()), (1, 1));
     proxy.abort();
 
-    let config = server.kubeconfig(", proxy-url: 'ftp://127.0.0.1'", "");
+    let config = server.kubeconfig(", proxy-url: 'ftp://root:secret@127.0.0.1'", "");
     let refused = of(&config).err().unwrap().to_string();
     assert!(
         refused.starts_with("invalid 'proxy-url' \"ftp://127.0.0.1\" for cluster \"c\""),

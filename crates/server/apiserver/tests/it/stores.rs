@@ -13,8 +13,8 @@ use apiserver::{StoreOverride, Stores};
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use store::{
-    Error, Expected, KeyRange, KeyValue, Op, Outcome, RangeResult, Result, Revision, Store,
-    WatchMessage, WatchStream, Write,
+    Error, Expected, KeyRange, Op, Outcome, Result, Revision, Store, WatchMessage, WatchStream,
+    Write,
     embedded::{Embedded, Options},
 };
 use tokio::sync::watch;
@@ -27,7 +27,7 @@ use crate::{
 const EVENTS: &str = "/api/v1/namespaces/default/events";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// A store that can be taken down. Its watches end then.
+/// A store that can be taken down: writes, watches and queries of the revision fail then, and open watches end.
 struct Breakable {
     inner: Embedded,
     down: watch::Sender<bool>,
@@ -53,25 +53,6 @@ impl Breakable {
 impl Store for Breakable {
     fn below(&self) -> &dyn Store {
         &self.inner
-    }
-
-    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<KeyValue>, Revision)>> {
-        Box::pin(async move {
-            self.check("get")?;
-            self.inner.get(key).await
-        })
-    }
-
-    fn range<'a>(
-        &'a self,
-        range: KeyRange,
-        limit: usize,
-        revision: Revision,
-    ) -> BoxFuture<'a, Result<RangeResult>> {
-        Box::pin(async move {
-            self.check("range")?;
-            self.inner.range(range, limit, revision).await
-        })
     }
 
     fn write<'a>(&'a self, write: Write) -> BoxFuture<'a, Result<Outcome>> {

@@ -185,3 +185,16 @@ async fn tunnels_by_tls_with_settings_of_proxy() {
     assert!(none.to_string().contains("through the proxy"), "{none}");
     assert!(Proxy::http_connect("socks5://a", None).is_err());
 }
+
+#[test]
+fn shows_urls_without_passwords() {
+    for (url, shown) in [
+        ("http://a:3128", "http://a:3128"),
+        ("https://root:secret@a:3128/x", "https://a:3128/x"),
+        ("http://root:sec@ret@a", "http://a"),
+        ("root:secret@a", "://a"),
+        ("", ""),
+    ] {
+        assert_eq!(Proxy::shown_url(url), shown);
+    }
+}
