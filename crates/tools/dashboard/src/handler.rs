@@ -107,7 +107,7 @@ impl Dashboard {
             return plain(StatusCode::METHOD_NOT_ALLOWED, "the dashboard only reads\n");
         }
         if uri.path() == "/" && access.has_key(uri) {
-            return to("/", access.set_cookie());
+            return to("/", Some(access.set_cookie()));
         }
         if !access.has_cookie(&request.headers) {
             let message =
@@ -121,60 +121,60 @@ impl Dashboard {
     async fn respond_remote(&self, request: &Parts, body: Body, login: &Login) -> Response<Body> {
         let uri = &request.uri;
         if request.method == Method::POST && uri.path() == "/logout" {
-            return to("/login", login::farewell());
+            return match login::leave(uri, &request.headers) {
+                Ok(cookie) => to("/login", Some(cookie)),
+                Err(error) => refused(&error),
+            };
         }
         if request.method == Method::POST && uri.path() == "/login" {
             let entered = tokio::time::timeout(TIMEOUT, enter(request, body, login)).await;
             return match entered.unwrap_or(Err(LoginError::Busy)) {
-                Ok(cookie) => to("/", cookie),
-                Err(error) => self.form(error.status(), Some(&error.to_string())),
+                Ok(cookie) => to("/", Some(cookie)),
+                Err(error) => refused(&error),
             };
         }
         if !is_read(request) {
             return plain(StatusCode::METHOD_NOT_ALLOWED, "the dashboard only reads\n");
         }
-        match (uri.path(), login.client(&request.headers)) {
-            ("/style.css", _) => answer(StatusCode::OK, CSS, STYLE),
-            ("/login", _) => self.form(StatusCode::OK, None),
-            (_, Ok(Some(client))) => self.read(uri, &client).await,
-            (_, Ok(None)) => to("/login", login::farewell()),
-            (_, Err(error)) => self.form(error.status(), Some(&error.to_string())),
+        match uri.path() {
+            "/style.css" => return answer(StatusCode::OK, CSS, STYLE),
+            "/login" => return form(StatusCode::OK, None),
+            _ => {}
+        }
+        match login.client(&request.headers) {
+            Ok(Some(client)) => self.read(uri, &client).await,
+            // The user may have a cookie: browsers leave it out where a link of another site leads here.
+            Ok(None) => to("/login", None),
+            Err(error) => refused(&error),
         }
     }
 
     /// Returns the page of a user with the client's rights.
     async fn read(&self, uri: &Uri, client: &Client) -> Response<Body> {
-        match uri.path() {
-            "/style.css" => answer(StatusCode::OK, CSS, STYLE),
-            path => {
-                let query = Parameters::of(uri.query().unwrap_or_default());
-                let page = async {
-                    if self.is_remote() && ["/timeline", "/measurements"].contains(&path) {
-                        login::check_machine(client).await?;
-                    }
-                    if path == "/timeline" {
-                        return Ok(Shown::Timeline);
-                    }
-                    self.page(client, path, &query).await.map(Shown::Page)
-                };
-                match tokio::time::timeout(TIMEOUT, page).await {
-                    Ok(Ok(Shown::Timeline)) => self.timeline(),
-                    Ok(Ok(Shown::Page(page))) => self.rendered(path, Ok(page)),
-                    Ok(Err(error)) => self.rendered(path, Err(error)),
-                    Err(_) => self.rendered(path, Err(PageError::Timeout(TIMEOUT))),
-                }
+        let path = uri.path();
+        if path == "/style.css" {
+            return answer(StatusCode::OK, CSS, STYLE);
+        }
+        let query = Parameters::of(uri.query().unwrap_or_default());
+        let shown = async {
+            if self.is_remote() && ["/timeline", "/measurements"].contains(&path) {
+                login::check_machine(client).await?;
             }
+            if path == "/timeline" {
+                return self.timeline();
+            }
+            let page = self.page(client, path, &query).await?;
+            Ok(self.rendered(StatusCode::OK, path, &page))
+        };
+        match tokio::time::timeout(TIMEOUT, shown).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => self.failed(path, &error),
+            Err(_) => self.failed(path, &PageError::Timeout(TIMEOUT)),
         }
     }
 
     fn is_remote(&self) -> bool {
         matches!(self.users, Users::Remote(_))
-    }
-
-    /// Returns the page with the form of the login.
-    fn form(&self, status: StatusCode, message: Option<&str>) -> Response<Body> {
-        let page = layout::frame("Log in", &login::page(message));
-        answer(status, HTML, page.into_string())
     }
 
     async fn page(
@@ -222,17 +222,16 @@ impl Dashboard {
         }
     }
 
-    fn rendered(&self, path: &str, page: Result<Page, PageError>) -> Response<Body> {
-        let (status, page) = match page {
-            Ok(page) => (StatusCode::OK, page),
-            // The token has expired.
-            Err(error) if self.is_remote() && error.status() == StatusCode::UNAUTHORIZED => {
-                return self.form(error.status(), Some(&error.message()));
-            }
-            Err(error) => {
-                (error.status(), Page::new("Nothing to see", layout::failure(&error.message())))
-            }
-        };
+    fn failed(&self, path: &str, error: &PageError) -> Response<Body> {
+        let (status, message) = (error.status(), error.message());
+        // The token has expired.
+        if self.is_remote() && status == StatusCode::UNAUTHORIZED {
+            return form(status, Some(&message));
+        }
+        self.rendered(status, path, &Page::new("Nothing to see", layout::failure(&message)))
+    }
+
+    fn rendered(&self, status: StatusCode, path: &str, page: &Page) -> Response<Body> {
         let text = layout::page(&page.title, path, self.is_remote(), &page.content).into_string();
         let mut response = answer(status, HTML, text);
         if page.is_live {
@@ -242,26 +241,17 @@ impl Dashboard {
     }
 
     /// Returns the timelines of this machine's clusters, which a browser loads again while they grow.
-    fn timeline(&self) -> Response<Body> {
+    fn timeline(&self) -> Result<Response<Body>, PageError> {
         let mut steps = Vec::new();
         for directory in &self.timelines {
-            match telemetry::timeline::load(directory) {
-                Ok(found) => steps.extend(found),
-                Err(error) => return self.rendered("/timeline", Err(error.into())),
-            }
+            steps.extend(telemetry::timeline::load(directory)?);
         }
         let mut response = answer(StatusCode::OK, HTML, telemetry::timeline::html(&steps));
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(TIMELINE_POLICY));
         headers.insert(header::REFRESH, HeaderValue::from_static(RELOAD));
-        response
+        Ok(response)
     }
-}
-
-/// A page, or the timelines, which are a document of their own.
-enum Shown {
-    Page(Page),
-    Timeline,
 }
 
 fn is_read(request: &Parts) -> bool {
@@ -276,11 +266,20 @@ async fn enter(request: &Parts, body: Body, login: &Login) -> Result<String, Log
     login.enter(&request.uri, &request.headers, &token).await
 }
 
-/// Sets a cookie, and leads to another page, so that no address contains a key.
-fn to(path: &'static str, cookie: String) -> Response<Body> {
+/// Returns the page with the form of the login.
+fn form(status: StatusCode, message: Option<&str>) -> Response<Body> {
+    answer(status, HTML, layout::frame("Log in", &login::page(message)).into_string())
+}
+
+fn refused(error: &LoginError) -> Response<Body> {
+    form(error.status(), Some(&error.to_string()))
+}
+
+/// Leads to another page and may set a cookie, so that no address contains a key.
+fn to(path: &'static str, cookie: Option<String>) -> Response<Body> {
     let mut response = plain(StatusCode::SEE_OTHER, "");
     response.headers_mut().insert(header::LOCATION, HeaderValue::from_static(path));
-    if let Ok(cookie) = cookie.parse() {
+    if let Some(cookie) = cookie.and_then(|cookie| cookie.parse().ok()) {
         response.headers_mut().insert(header::SET_COOKIE, cookie);
     }
     response

@@ -116,9 +116,12 @@ pub(crate) async fn check_machine(client: &Client) -> Result<(), PageError> {
     Err(PageError::Machine)
 }
 
-/// Returns the header that ends a session.
-pub(crate) fn farewell() -> String {
-    format!("{COOKIE}=; Path=/; Secure; HttpOnly; SameSite=Strict; Max-Age=0")
+/// Returns the header that removes the cookie, if the user wants it and no other web site.
+pub(crate) fn leave(uri: &Uri, headers: &HeaderMap) -> Result<String, LoginError> {
+    if !is_same_origin(uri, headers) {
+        return Err(LoginError::Origin);
+    }
+    Ok(format!("{}; Max-Age=0", cookie("")))
 }
 
 /// Returns the page with the form.
@@ -190,7 +193,7 @@ mod tests {
         assert!(
             ["Secure", "HttpOnly", "SameSite=Strict", "Path=/"].iter().all(|a| sent.contains(a))
         );
-        assert!(!sent.contains("Domain") && farewell().contains("Max-Age=0"));
+        assert!(!sent.contains("Domain") && !sent.contains("Max-Age"));
     }
 
     #[test]

@@ -6,10 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use api_config::{
-    Kubeconfig,
-    kubeconfig::{NamedUser, User},
-};
+use api_config::{Kubeconfig, kubeconfig::User};
 use client::{Client, KubeconfigError};
 use local::Cluster;
 use tokio::net::TcpListener;
@@ -90,11 +87,33 @@ pub async fn run(args: Args, tasks: &rt::Tasks) -> Result<(), DashboardError> {
 
 /// Connects to the kubeconfig's server with a token, and with no other credentials of the kubeconfig.
 fn connect(kubeconfig: &Path, token: &str) -> Result<Client, KubeconfigError> {
-    let mut config = Kubeconfig::load(kubeconfig)?;
-    let user = User { token: token.to_owned(), ..User::default() };
-    for context in &mut config.contexts {
-        context.context.user = "token".to_owned();
+    Client::from_kubeconfig(&of_token(&Kubeconfig::load(kubeconfig)?, token)?, USER_AGENT)
+}
+
+fn of_token(config: &Kubeconfig, token: &str) -> Result<Kubeconfig, api_config::Error> {
+    let cluster = config.current()?.cluster.clone();
+    Ok(Kubeconfig::single("cluster", cluster, "token", User::with_token(token)))
+}
+
+#[cfg(test)]
+mod tests {
+    use api_config::kubeconfig::Cluster;
+
+    use super::*;
+
+    #[test]
+    fn token_comes_with_no_credentials_of_the_kubeconfig() {
+        let own = User {
+            impersonate: "admin".to_owned(),
+            password: "secret".to_owned(),
+            ..User::with_cert("certificate", "key")
+        };
+        let cluster = Cluster::with_ca("https://node:6443", "authority");
+        let config = Kubeconfig::single("c", cluster.clone(), "admin", own);
+        let config = of_token(&config, "abc").unwrap();
+        let current = config.current().unwrap();
+        assert_eq!(current.cluster, &cluster);
+        assert_eq!(current.user, &User::with_token("abc"));
+        assert_eq!(config.users.len(), 1);
     }
-    config.users = vec![NamedUser { name: "token".to_owned(), user }];
-    Client::from_kubeconfig(&config, USER_AGENT)
 }

@@ -82,7 +82,11 @@ impl Scene {
 
     /// Sends the form of the login, and returns the status, the cookie and the page.
     async fn log_in(&self, form: &str, origin: &str) -> (StatusCode, String, String) {
-        let request = Request::builder().method(Method::POST).uri("/login");
+        self.post("/login", form, origin).await
+    }
+
+    async fn post(&self, path: &str, form: &str, origin: &str) -> (StatusCode, String, String) {
+        let request = Request::builder().method(Method::POST).uri(path);
         let request = request.header(header::HOST, "node:8443").header(header::ORIGIN, origin);
         let request = request.body(serve::full(form.to_owned())).unwrap();
         let response = self.dashboard.handle(request).await;
@@ -149,8 +153,20 @@ async fn user_of_another_machine_has_the_rights_of_a_token_alone() {
     let requests = scene.requests();
     assert_eq!(requests[..2], ["as abc.d-e_f=".to_owned(), format!("POST {REVIEWS}")]);
     assert!(requests[2] == "as abc.d-e_f=" && requests[3].starts_with("GET /api/v1/nodes"));
-    let (status, _) = scene.send(Method::POST, "/logout", "node:8443", cookie).await;
+    let (status, cookie, _) = scene.post("/logout", "", "https://evil.example").await;
+    assert_eq!((status, cookie.as_str()), (StatusCode::FORBIDDEN, ""));
+    let (status, cookie, _) = scene.post("/logout", "", SITE).await;
     assert_eq!(status, StatusCode::SEE_OTHER);
+    assert!(cookie.starts_with("__Host-windlass-dashboard=; ") && cookie.ends_with("; Max-Age=0"));
+}
+
+#[tokio::test]
+async fn link_of_another_site_does_not_log_the_user_out() {
+    let scene = Scene::remote(Vec::new());
+    let request = Request::builder().uri("/").header(header::HOST, "node:8443");
+    let response = scene.dashboard.handle(request.body(serve::full("")).unwrap()).await;
+    assert_eq!(response.headers()[header::LOCATION], "/login");
+    assert!(!response.headers().contains_key(header::SET_COOKIE));
 }
 
 #[tokio::test]
