@@ -91,10 +91,19 @@ fn make(tree: &Tree, out: &Path, profile: Profile, commit: &Commit) -> Result<()
     write_checksums(out)
 }
 
-/// Reports whether a directory is missing, empty, or begins like a release. Others are not removed.
+/// Reports whether a directory is missing, or has only files of releases, complete or not. Others are not removed.
 fn may_replace(out: &Path) -> bool {
-    let is_empty = || fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_none());
-    !out.exists() || out.join("windlass").is_file() || is_empty()
+    let is_own = |entry: fs::DirEntry| {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        let is_known = ["images.tar", "install.sh", CHECKSUMS].contains(&&*name);
+        name.starts_with(".windlass") || is_file && (is_known || name.starts_with("windlass"))
+    };
+    match fs::read_dir(out) {
+        Ok(mut entries) => entries.all(|entry| entry.is_ok_and(is_own)),
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    }
 }
 
 /// Reads the release's version from the crate that reports it.
@@ -189,10 +198,18 @@ mod tests {
         assert!(may_replace(&root));
         create_directory(&root).unwrap();
         assert!(may_replace(&root));
+        for file in ["windlass", "windlass_1_amd64.deb", "images.tar", "install.sh", CHECKSUMS] {
+            write(&root.join(file), "").unwrap();
+        }
+        create_directory(&root.join(".windlass/DEBIAN")).unwrap();
+        assert!(may_replace(&root));
+        assert!(!may_replace(&root.join("install.sh")));
+        // A directory of programs may have the installed binary.
         write(&root.join("notes"), "mine").unwrap();
         assert!(!may_replace(&root));
-        write(&root.join("windlass"), "binary").unwrap();
-        assert!(may_replace(&root));
+        fs::remove_file(root.join("notes")).unwrap();
+        create_directory(&root.join("windlass-data")).unwrap();
+        assert!(!may_replace(&root));
         fs::remove_dir_all(&root).unwrap();
     }
 

@@ -119,13 +119,8 @@ fn tests(options: &Options, binary: &Path, tools: &Path) -> std::process::Comman
     if options.only.is_empty() {
         command.arg("ecosystem::");
     }
-    command.args(options.only.iter().map(|test| format!("ecosystem::{}::", module(test))));
+    command.args(options.only.iter().map(|test| format!("ecosystem::{test}::")));
     command
-}
-
-/// Returns the module of a test.
-fn module(test: &str) -> &str {
-    if test == "rules" { "prometheus" } else { test }
 }
 
 #[cfg(test)]
@@ -158,12 +153,20 @@ mod tests {
     }
 
     #[test]
-    fn selects_tests_by_module() {
-        let options = parse("--programs /p --only csi --only rules").unwrap();
+    fn selects_modules_of_wanted_tests_alone() {
+        let options = parse("--programs /p --only csi --only prometheus").unwrap();
         let command = tests(&options, Path::new("/w"), Path::new("/t"));
         let words: Vec<_> = command.get_args().collect();
         assert!(
             words.ends_with(&["ecosystem::csi::".as_ref(), "ecosystem::prometheus::".as_ref()])
         );
+    }
+
+    #[test]
+    fn every_test_has_a_module() {
+        let modules = include_str!("../../crates/tools/e2e/tests/it/ecosystem/mod.rs");
+        for test in files().into_keys().chain(DEBIAN) {
+            assert!(modules.contains(&format!("mod {test};")), "{test}");
+        }
     }
 }

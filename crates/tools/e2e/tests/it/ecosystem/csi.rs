@@ -25,10 +25,8 @@ const MANIFESTS: [&str; 13] = [
 
 fn apply(s: &Session<'_>, programs: &Programs, file: &str) {
     let text = programs.manifest(s.cluster, &format!("manifests/{file}"));
-    // The driver's installation script replaces the kubelet's directory in the same way.
-    let kubelet = s.cluster.root().join("var/lib/kubelet").display().to_string();
+    // The data stay out of the host's directories.
     let data = s.cluster.directory.join("csi-data").display().to_string();
-    let text = text.replace("/var/lib/kubelet", &kubelet);
     s.cluster.apply(&text.replace("/var/lib/csi-hostpath-data", &data), &[]);
 }
 

@@ -8,4 +8,5 @@ mod kueue;
 mod metrics;
 mod postgres;
 mod prometheus;
+mod rules;
 mod tekton;

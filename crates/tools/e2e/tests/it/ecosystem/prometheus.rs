@@ -1,11 +1,9 @@
-//! Debian's Prometheus reads the metrics of all components, with the jobs and rules of kube-prometheus.
+//! Debian's Prometheus reads the metrics of all components, with the jobs of kube-prometheus.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{collections::BTreeSet, path::Path};
 
-use e2e::{Cluster, HostImage, Programs, Session, share_machine, until};
+use e2e::{Cluster, HostImage, Session, share_machine, until};
 use serde_json::Value;
-
-use super::metrics::install_kube_state_metrics;
 
 /// The Pod has the node's network, because scheduler and controller manager listen on the loopback address.
 const PROMETHEUS: &str = "
@@ -56,7 +54,7 @@ scrape_configs:
 
 /// Returns a job with the labels that kube-prometheus' ServiceMonitors add. Debian's Prometheus has no discovery of
 /// Kubernetes objects, so the targets are names of Services and the node's ports.
-fn job(name: &str, path: &str, target: &str, labels: &str) -> String {
+pub(super) fn job(name: &str, path: &str, target: &str, labels: &str) -> String {
     format!(
         "
 - job_name: {name}{path}
@@ -74,7 +72,7 @@ const SECURE: &str = "
   authorization: {credentials_file: /var/run/secrets/kubernetes.io/serviceaccount/token}
   tls_config: {insecure_skip_verify: true}";
 
-fn configuration(s: &Session<'_>) -> String {
+pub(super) fn configuration(s: &Session<'_>) -> String {
     let node = s.field("nodes", "{.items[0].metadata.name}");
     let address = s.field("nodes", "{.items[0].status.addresses[0].address}");
     let mut text = CONFIGURATION.to_owned();
@@ -98,14 +96,8 @@ fn configuration(s: &Session<'_>) -> String {
     text
 }
 
-/// The job that only a cluster with kube-state-metrics has.
-fn kube_state_metrics() -> String {
-    let target = "kube-state-metrics.kube-system.svc.cluster.local:8080";
-    job("kube-state-metrics", "/metrics", target, "namespace: kube-system")
-}
-
 /// Starts Prometheus with files of rules, named by their keys in the ConfigMap.
-fn start(s: &Session<'_>, configuration: &str, rules: &[(String, String)]) {
+pub(super) fn start(s: &Session<'_>, configuration: &str, rules: &[(String, String)]) {
     let program = Path::new("/usr/bin/prometheus");
     s.cluster
         .import(&HostImage::new("prometheus:1", &["/prometheus"]).program(program, "/prometheus"));
@@ -121,7 +113,7 @@ fn start(s: &Session<'_>, configuration: &str, rules: &[(String, String)]) {
 }
 
 /// Returns an answer of Prometheus' API.
-fn api(s: &Session<'_>, path: &str) -> Value {
+pub(super) fn api(s: &Session<'_>, path: &str) -> Value {
     let path = format!("/api/v1/namespaces/default/pods/prometheus:9090/proxy/api/v1/{path}");
     let text = s.kubectl_with(&["get", "--raw", &path], "").ok();
     let answer: Value =
@@ -131,7 +123,7 @@ fn api(s: &Session<'_>, path: &str) -> Value {
 }
 
 /// Returns the series that a query finds.
-fn query(s: &Session<'_>, query: &str) -> Vec<Value> {
+pub(super) fn query(s: &Session<'_>, query: &str) -> Vec<Value> {
     let encoded: String = query.bytes().map(|byte| format!("%{byte:02X}")).collect();
     api(s, &format!("query?query={encoded}"))["result"].as_array().cloned().unwrap_or_default()
 }
@@ -190,93 +182,4 @@ fn prometheus_reads_all_components() {
         });
     }
     cluster.down(&[]).ok();
-}
-
-/// Returns the file of rules in a PrometheusRule. Its groups are the specification.
-fn rules(programs: &Programs, name: &str) -> (String, String) {
-    let path = programs.path(&format!("manifests/kube-prometheus/{name}-prometheusRule.yaml"));
-    let text = fs::read_to_string(&path).unwrap();
-    let groups = text.lines().skip_while(|line| *line != "spec:").skip(1);
-    let file: Vec<&str> = groups.map(|line| line.strip_prefix("  ").unwrap_or(line)).collect();
-    (format!("rules-{name}.yml"), file.join("\n"))
-}
-
-/// Returns the names of the metrics that an expression selects with labels.
-fn metrics(expression: &str) -> BTreeSet<String> {
-    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
-    let before = expression.match_indices('{').map(|(at, _)| &expression[..at]);
-    let names = before.map(|text| text.rsplit(|c| !is_name(c)).next().unwrap_or_default());
-    names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
-}
-
-/// The counters that have series only after something went wrong.
-const ABSENT: [&str; 3] = [
-    "aggregator_unavailable_apiservice_total",
-    "apiserver_request_terminations_total",
-    "kubelet_evictions",
-];
-
-/// Reports whether a component of the cluster must serve a metric. Others are results of rules, or those of
-/// kube-state-metrics and node_exporter, which need objects and hardware of a kind.
-fn is_served(name: &str) -> bool {
-    let foreign = name.contains(':') || name.starts_with("kube_") || name.starts_with("node_");
-    !foreign && !ABSENT.contains(&name)
-}
-
-/// A workload with a volume and a limit, whose usage the kubelet measures.
-const VOLUME: &str = "
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: data}
-spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: box}
-spec:
-  containers:
-  - {name: c, image: 'box:1', resources: {limits: {cpu: 100m}}, volumeMounts: [{name: data, mountPath: /data}]}
-  volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]
-";
-
-#[test]
-fn rules_of_kube_prometheus_have_series_and_fire_no_alert() {
-    let Some(programs) = Programs::of("rules") else { return };
-    let _turn = share_machine();
-    let cluster = Cluster::new("rules");
-    cluster.up().ok();
-    let s = Session::in_default_namespace(&cluster);
-    cluster.build_images();
-    install_kube_state_metrics(&s, &programs);
-    s.apply(VOLUME);
-    let configuration = configuration(&s) + &kube_state_metrics();
-    let files = ["kubernetesControlPlane", "kubeStateMetrics"].map(|name| rules(&programs, name));
-    start(&s, &configuration, &files);
-
-    let mut wanted = BTreeSet::new();
-    for group in api(&s, "rules")["groups"].as_array().unwrap() {
-        for rule in group["rules"].as_array().unwrap() {
-            wanted.extend(metrics(rule["query"].as_str().unwrap()));
-        }
-    }
-    wanted.retain(|name| is_served(name));
-    assert!(wanted.len() > 20, "{wanted:?}");
-    until("series of all metrics", || {
-        let found = query(&s, "group by (__name__) ({__name__=~'.+'})");
-        let found: BTreeSet<&str> =
-            found.iter().filter_map(|series| series["metric"]["__name__"].as_str()).collect();
-        let missing: Vec<_> = wanted.iter().filter(|name| !found.contains(name.as_str())).collect();
-        if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?}")) }
-    });
-    until("no alert but the one that always fires", || {
-        let alerts = query(&s, "ALERTS{alertname!='Watchdog'}");
-        if alerts.is_empty() { Ok(()) } else { Err(format!("{alerts:#?}")) }
-    });
-    cluster.down(&[]).ok();
-}
-
-#[test]
-fn finds_metrics_of_an_expression() {
-    let found = metrics("sum by (a) (rate(a:b_total{x='{'}[5m])) / on (c) max(d{e=\"f\"}) > {g}");
-    assert_eq!(found, BTreeSet::from(["a:b_total".to_owned(), "d".to_owned()]));
 }
