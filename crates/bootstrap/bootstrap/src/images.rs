@@ -21,7 +21,6 @@ use oci::{Entry, Image};
 
 use crate::{
     Error,
-    containers::Containers,
     error::io,
     host::{self, Host},
 };
@@ -190,11 +189,11 @@ pub(crate) fn choose_etcd(cluster: &mut ClusterConfiguration, host: &Host) {
 /// installed: `windlass images import` may have brought it.
 pub(crate) async fn choose_imported_etcd(
     cluster: &mut ClusterConfiguration,
-    containers: &dyn Containers,
+    images: impl Future<Output = Result<Vec<String>, Error>>,
 ) {
     let Some(local) = undecided_etcd(cluster) else { return };
     // Preflight reports a runtime that does not answer.
-    let images = containers.images().await.unwrap_or_default();
+    let images = images.await.unwrap_or_default();
     if let Some(tag) = newest_etcd(&images) {
         local.image_tag = tag.to_owned();
     }

@@ -4,7 +4,7 @@ pub(crate) mod archives;
 
 use std::{
     fs, io,
-    os::unix::fs::{MetadataExt, symlink},
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
 };
 
@@ -190,12 +190,7 @@ fn copy_tree(from: &Path, to: &Path, shared: &dyn Fn(&Path) -> bool) -> io::Resu
 
 /// Returns an identifier of a build of the binary, without reading the whole file.
 fn version_of(binary: &Path) -> Result<String, Error> {
-    Ok(stamp(&fs::metadata(binary).map_err(Error::file("reading", binary))?))
-}
-
-/// Returns the size and the time of the last change of a file.
-fn stamp(meta: &fs::Metadata) -> String {
-    format!("{} {}.{:09}", meta.len(), meta.mtime(), meta.mtime_nsec())
+    Ok(archives::stamp(&fs::metadata(binary).map_err(Error::file("reading", binary))?))
 }
 
 #[cfg(test)]

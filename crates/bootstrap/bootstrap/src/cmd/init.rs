@@ -94,7 +94,7 @@ pub(super) async fn run(
         ctx.node.use_client(crate::cluster::client(&args.global.path(path))?);
     }
     let node = &mut ctx.node;
-    images::choose_imported_etcd(&mut node.config.cluster, &*node.containers).await;
+    images::choose_imported_etcd(&mut node.config.cluster, node.containers.images()).await;
     // A single phase checks its own requirements.
     if only.is_empty() && !ctx.node.external_authorities()?.is_empty() && flags.upload_certs {
         return Err(FlagError::UploadOfExternalCa.into());

@@ -6,6 +6,7 @@
 use std::{
     collections::BTreeMap,
     fs, io,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
@@ -78,7 +79,7 @@ fn scan(directory: &Path) -> Result<BTreeMap<String, String>, Error> {
             continue;
         };
         if is_archive && !name.starts_with('.') {
-            archives.insert(name, super::stamp(&meta));
+            archives.insert(name, stamp(&meta));
         }
     }
     Ok(archives)
@@ -99,6 +100,11 @@ fn save(node: &Cluster, record: &BTreeMap<String, Archive>) -> Result<(), Error>
     let text = serde_json::to_vec(record)
         .map_err(|source| Error::Settings { path: path.clone(), source })?;
     Ok(pki::write_file(&path, &text, pki::PUBLIC_MODE)?)
+}
+
+/// Returns the size and the time of the last change of a file.
+pub(super) fn stamp(meta: &fs::Metadata) -> String {
+    format!("{} {}.{:09}", meta.len(), meta.mtime(), meta.mtime_nsec())
 }
 
 #[cfg(test)]
