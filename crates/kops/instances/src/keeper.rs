@@ -4,7 +4,6 @@ use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
     fs,
     net::IpAddr,
-    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     process::Command,
     time::{Duration, SystemTime},
@@ -28,7 +27,7 @@ use crate::{
     identity::not_before,
     json, link,
     process::{END_TIMEOUT, background, record, start_error},
-    space::{self, Processes},
+    space::{self, MountNamespace, Processes},
     volume::AttachedVolume,
 };
 
@@ -167,7 +166,6 @@ async fn ensure_running(
     };
     let done = tokio::task::spawn_blocking(connect).await;
     done??;
-    mounts_of(&root);
     Ok(pid)
 }
 
@@ -281,11 +279,12 @@ async fn remove_machine(
     let root = fleet.machine_root(name);
     let cgroups = sys::cgroup::detect();
     let group = format!("{}/{name}", spec.cgroup());
-    let mounts = mounts_of(&root);
+    let first = pid_file(&root);
+    let namespace = first.running().and_then(MountNamespace::of);
     let start = Instant::now();
     loop {
-        let mut targets = mounts.map(space::with_mounts).unwrap_or_default();
-        targets.extend(pid_file(&root).running());
+        let mut targets = namespace.as_ref().map(MountNamespace::processes).unwrap_or_default();
+        targets.extend(first.running());
         if targets.is_empty() {
             break;
         }
@@ -300,6 +299,8 @@ async fn remove_machine(
         }
         sleep(POLL).await;
     }
+    // Its mounts end with it.
+    drop(namespace);
     for _ in 0..50 {
         if cgroups.remove(&group).is_ok() {
             break;
@@ -343,21 +344,6 @@ async fn sweep(fleet: Fleet) {
         if let Err(error) = tokio::task::spawn_blocking(work).await {
             tracing::error!(%error, "the task that removes disks failed");
         }
-    }
-}
-
-/// Returns the inode of the mount namespace of a machine's processes; `None` while it is unknown. It is stored beside
-/// the PID, because other processes may outlive the first one.
-fn mounts_of(root: &Path) -> Option<u64> {
-    let path = root.join("mounts");
-    let known = pid_file(root).running().filter(|pid| space::is_inside(*pid));
-    let inode = known.and_then(|pid| fs::metadata(space::file(pid, "mnt")).ok()).map(|m| m.ino());
-    match inode {
-        Some(inode) => {
-            let _ = fs::write(&path, inode.to_string());
-            Some(inode)
-        }
-        None => fs::read_to_string(&path).ok()?.trim().parse().ok(),
     }
 }
 

@@ -217,21 +217,29 @@ pub fn wired() -> bool {
     true
 }
 
-/// Returns the processes in the mount namespace of `known`. Empty if `known` is not inside a machine.
-pub fn inhabitants(known: i32) -> Vec<i32> {
-    let Some(space) = fs::metadata(file(known, "mnt")).ok().filter(|_| is_inside(known)) else {
-        return Vec::new();
-    };
-    with_mounts(space.ino())
+/// The mount namespace of a machine. While it is open, the kernel gives its inode to no other namespace, also after the
+/// machine's last process.
+#[derive(Debug)]
+pub struct MountNamespace {
+    _open: File,
+    inode: u64,
 }
 
-/// Returns the processes in a mount namespace, by its inode.
-pub fn with_mounts(inode: u64) -> Vec<i32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
-        .filter(|pid| fs::metadata(file(*pid, "mnt")).is_ok_and(|meta| meta.ino() == inode))
-        .collect()
+impl MountNamespace {
+    /// Opens the namespace of a process; `None` unless the process is inside a machine.
+    pub fn of(pid: i32) -> Option<Self> {
+        let open = File::open(file(pid, "mnt")).ok()?;
+        let inode = open.metadata().ok()?.ino();
+        is_inside(pid).then_some(Self { _open: open, inode })
+    }
+
+    /// Returns the processes in the namespace.
+    pub fn processes(&self) -> Vec<i32> {
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        let inode = |pid: &i32| fs::metadata(file(*pid, "mnt")).map(|meta| meta.ino()).ok();
+        pids.filter(|pid| inode(pid) == Some(self.inode)).collect()
+    }
 }
 
 #[cfg(test)]
@@ -252,6 +260,13 @@ mod tests {
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 
+    /// Waits for the first line of a process's output.
+    fn read_line(child: &mut Child) -> String {
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        line
+    }
+
     #[test]
     fn ends_processes_of_namespace_with_the_first() {
         if !nix::unistd::geteuid().is_root() {
@@ -261,9 +276,8 @@ mod tests {
         let first = among(Processes::New, || shell("exec sleep 60")).unwrap().unwrap();
         let pid = first.id().cast_signed();
         let second = among(Processes::Of(pid), || shell("echo $$; exec sleep 60")).unwrap();
-        let (mut second, mut line) = (second.unwrap(), String::new());
-        BufReader::new(second.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "2\n");
+        let mut second = second.unwrap();
+        assert_eq!(read_line(&mut second), "2\n");
         let outside = shell("echo $$").unwrap();
         let own = outside.id().to_string();
         assert_eq!(output_of(outside), own);
@@ -271,5 +285,36 @@ mod tests {
         assert!(!second.wait().unwrap().success());
         drop(output_of(first));
         among(Processes::Of(pid), || ()).unwrap_err();
+    }
+
+    #[test]
+    fn finds_no_processes_of_later_namespaces() {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("skipped: only root makes namespaces");
+            return;
+        }
+        let unshared = || {
+            let script = "echo ready; exec sleep 60";
+            let mut command = Command::new("unshare");
+            command.args(["--mount", "--net", "sh", "-c", script]).stdout(Stdio::piped());
+            let mut child = command.spawn().unwrap();
+            assert_eq!(read_line(&mut child), "ready\n");
+            child
+        };
+        assert!(MountNamespace::of(std::process::id().cast_signed()).is_none());
+        let mut first = unshared();
+        let pid = first.id().cast_signed();
+        let namespace = MountNamespace::of(pid).unwrap();
+        assert_eq!(namespace.processes(), [pid]);
+        first.kill().unwrap();
+        first.wait().unwrap();
+        // The kernel reuses the lowest free inode.
+        let mut later: Vec<_> = (0..8).map(|_| unshared()).collect();
+        let found = namespace.processes();
+        for child in &mut later {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        assert_eq!(found, Vec::<i32>::new());
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{fs, time::Duration};
 
+use instances::space::MountNamespace;
 use nix::{sys::signal::Signal, unistd::Pid};
 use tokio::time::{Instant, sleep};
 
@@ -22,9 +23,11 @@ pub(crate) async fn stop(node: &Cluster) -> Result<(), Error> {
 pub(crate) async fn kill_all(node: &Cluster) -> Result<(), Error> {
     let cgroups = sys::cgroup::detect();
     let start = Instant::now();
+    let mut mounts = None;
     loop {
         // The kernel kills all processes with the holder. Survivors of an earlier holder are found by their namespaces.
-        let mut targets = space::inhabitants(node);
+        mounts = space::mounts(node).or(mounts);
+        let mut targets = mounts.as_ref().map(MountNamespace::processes).unwrap_or_default();
         targets.extend(node.roles().iter().filter_map(|role| role.running(node)));
         if targets.is_empty() {
             break;
@@ -40,6 +43,7 @@ pub(crate) async fn kill_all(node: &Cluster) -> Result<(), Error> {
         }
         sleep(LOOK).await;
     }
+    drop(mounts);
     // As after a reboot, the runtime's state of running containers is lost.
     let state = node.run().join("containerd");
     match fs::remove_dir_all(&state) {

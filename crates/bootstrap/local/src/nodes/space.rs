@@ -13,7 +13,7 @@ use std::{
 };
 
 use bootstrap_core::Layout;
-use instances::space::{self, HOSTS, Space};
+use instances::space::{self, HOSTS, MountNamespace, Space};
 use tokio::time::Instant;
 
 use crate::{
@@ -125,8 +125,7 @@ fn enter_namespaces(node: &Cluster) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the processes in a node's namespaces.
-pub(crate) fn inhabitants(node: &Cluster) -> Vec<i32> {
-    let pid = node.roles().iter().find_map(|role| role.running(node));
-    pid.map(space::inhabitants).unwrap_or_default()
+/// Opens the mount namespace of a node's processes; `None` if none of them runs.
+pub(crate) fn mounts(node: &Cluster) -> Option<MountNamespace> {
+    node.roles().iter().find_map(|role| role.running(node)).and_then(MountNamespace::of)
 }
