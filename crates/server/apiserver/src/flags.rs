@@ -3,6 +3,7 @@
 
 mod access;
 mod audit;
+mod peers;
 mod serving;
 mod storage;
 mod tokens;
@@ -24,6 +25,7 @@ pub use self::storage::{EtcdOverride, Storage};
 use self::{
     access::{AccessFlagError, AccessFlags},
     audit::{AuditFlagError, AuditFlags},
+    peers::{PeerFlagError, PeerFlags},
     serving::{ServingFlagError, ServingFlags},
     storage::OverrideError,
     tokens::{TokenFlagError, TokenFlags},
@@ -110,6 +112,9 @@ pub struct Args {
     /// Flags of authenticating proxies and aggregated API servers
     #[command(flatten)]
     pub front_proxy: RequestHeader,
+    /// Flags of the proxy between API servers
+    #[command(flatten)]
+    pub peers: PeerFlags,
     /// Built-in APIs to enable or disable: GROUP/VERSION[/RESOURCE]=true|false, api/all, api/ga, api/beta, api/alpha
     #[arg(long, value_delimiter = ',')]
     pub runtime_config: Vec<String>,
@@ -241,6 +246,8 @@ pub enum FlagError {
     #[error(transparent)]
     Features(#[from] FeatureGateError),
     #[error(transparent)]
+    Peers(#[from] PeerFlagError),
+    #[error(transparent)]
     Serving(#[from] ServingFlagError),
     #[error(transparent)]
     Storage(#[from] OverrideError),
@@ -275,6 +282,7 @@ impl Args {
             given.clone().unwrap_or_else(|| self.cert_dir.join(own))
         };
         let (certificate, key) = (&self.kubelet_client_certificate, &self.kubelet_client_key);
+        let features = self.features.gates()?;
         Ok(Config {
             bind: SocketAddr::new(self.bind_address, self.secure_port),
             advertise: self.advertise()?,
@@ -297,7 +305,8 @@ impl Args {
             max_token_expiration: self.tokens.max_expiration()?,
             egress: self.egress()?,
             serving: self.serving.options(&self.tls)?,
-            features: self.features.gates()?,
+            peers: self.peers.options(&features)?,
+            features,
             runtime_config: RuntimeConfig::parse(&self.runtime_config)?,
             api_audiences: self.api_audiences.clone(),
             kubelet_client: certificate.clone().zip(key.clone()),
@@ -451,7 +460,6 @@ const REFUSED: &[Flag] = &[
 
 const ONE_LINE: &str = "each event is a line of the audit log, written by itself";
 const NO_CANDIDATES: &str = "leaders are elected by their leases only";
-const NO_PEERS: &str = "every server serves every version, so none asks its peers";
 const TUNING: &str = "this server needs no such tuning";
 const LEASES: &str = "servers register themselves by leases, as with upstream's default";
 
@@ -489,9 +497,6 @@ const IGNORED: &[Flag] = &[
     ("kubelet-timeout", true, TUNING),
     ("lease-reuse-duration-seconds", true, TUNING),
     ("max-connection-bytes-per-sec", true, TUNING),
-    ("peer-advertise-ip", true, NO_PEERS),
-    ("peer-advertise-port", true, NO_PEERS),
-    ("peer-ca-file", true, NO_PEERS),
     ("permit-address-sharing", false, "the address is not shared"),
     ("permit-port-sharing", false, "the port is not shared"),
     ("runtime-config-emulation-forward-compatible", false, "one version of the API is served"),

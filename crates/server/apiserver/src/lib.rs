@@ -24,6 +24,7 @@ mod handlers;
 mod outbound;
 #[cfg(test)]
 mod parse_count_tests;
+mod peers;
 mod reconcilers;
 mod registry;
 mod request;
@@ -52,10 +53,11 @@ pub use auditing::AuditError;
 pub use config::{
     AuditLogOptions, AuditOptions, AuditWebhookOptions, AuthenticationOptions,
     AuthorizationOptions, Batch as AuditBatch, Config, Egress, EgressError, FrontProxy,
-    Mode as AuditMode, OidcOptions, ProxyClient, ServingOptions, Throttle as AuditThrottle,
-    TokenKeys, TokenWebhookOptions, WebhookMode as AuditWebhookMode,
+    Mode as AuditMode, OidcOptions, PeerOptions, ProxyClient, ServingOptions,
+    Throttle as AuditThrottle, TokenKeys, TokenWebhookOptions, WebhookMode as AuditWebhookMode,
 };
 pub use handlers::plugins::AdmissionError;
+pub use peers::PeersError;
 pub use security::{ExternalSignerError, SecurityError, check};
 pub use storage::{KEYSPACE, StoreOverride, Stores, UpstreamForm, encrypted::encrypted};
 pub use watch_cache::follower::WatchCacheError;
@@ -72,10 +74,14 @@ use crate::{
         backends::{Backends, Identity},
         kubelets::Kubelets,
     },
+    peers::Peers,
     reconcilers::{
         api_services, availability, cluster_authentication, compaction, custom_kinds,
         endpoints::EndpointReconciler,
-        flow_schemas, identity_lease, legacy_tokens,
+        flow_schemas,
+        identity_lease::{self, ServerIdentity},
+        legacy_tokens,
+        peers::{self as peer_discovery, PeerSync},
         progress::Step,
         service_repair::{self, Repair},
         startup,
@@ -120,6 +126,8 @@ pub enum StartError {
     SelfSigned(#[from] pki::Error),
     #[error("starting the export of traces: {0}; correct the endpoint of --tracing-config-file")]
     Tracing(#[from] otlp::EndpointError),
+    #[error("forwarding requests to the other API servers of the cluster: {0}")]
+    Peers(#[from] PeersError),
     #[error("writing the initial objects: {0}")]
     Initial(#[source] client::Error),
 }
@@ -192,6 +200,7 @@ pub async fn start_with(
     let cache = WatchCache::start(stores, definitions, observers, tasks).await?;
     objects.attach(&cache);
     let (listener, tls) = listen(&mut config, &security).await?;
+    let peers = Arc::new(Peers::new(&config, backends.clone(), &metrics)?);
     let kubelets = Kubelets::new(&config).map_err(StartError::KubeletClient)?;
     let encodings = Encodings::of(&config.features);
     let server = Arc::new_cyclic(|server| {
@@ -220,6 +229,7 @@ pub async fn start_with(
             compute,
             openapi: Arc::default(),
             aggregation,
+            peers,
             encodings,
         }
     });
@@ -315,13 +325,14 @@ fn reconcile(
     tasks: &rt::Tasks,
 ) {
     let (cache, objects) = (server.state.cache.clone(), server.state.security.objects.clone());
-    let (name, interval) =
-        (server.state.config.identity(), server.state.config.compaction_interval);
+    let config = &server.state.config;
+    let (peer_address, interval) = (config.peer_address(), config.compaction_interval);
+    let own = ServerIdentity { name: config.identity(), peer_address };
     flow_schemas::follow(objects.clone(), new_client(), &queues.levels, tasks);
     legacy_tokens::follow(new_client(), &server.state.security.used_tokens, tasks);
-    let aggregation = server.aggregation.clone();
+    let aggregation = &server.aggregation;
     let queue = &queues.availabilities;
-    availability::follow(aggregation, objects.clone(), new_client(), queue, tasks);
+    availability::follow(aggregation.clone(), objects.clone(), new_client(), queue, tasks);
     cluster_authentication::follow(server.state.clone(), new_client(), &queues.trust, tasks);
     let (served, known, client) = (cache.clone(), objects.clone(), new_client());
     let progress = server.instruments.readiness.progress.clone();
@@ -330,9 +341,16 @@ fn reconcile(
         api_services::first(&served, &*known, &client).await;
         first.done(Step::ApiServices);
     });
+    if config.peer_authorities().is_some() {
+        let (peers, aggregation) = (server.peers.clone(), aggregation.clone());
+        let (cache, objects) = (cache.clone(), objects.clone());
+        let (sync, progress) =
+            (Arc::new(PeerSync { peers, cache, objects, aggregation }), progress.clone());
+        tasks.keep("peers", move || peer_discovery::keep(sync.clone(), progress.clone()));
+    }
     let identity = new_client();
     tasks.keep("identity", move || {
-        identity_lease::keep(name.clone(), objects.clone(), identity.clone())
+        identity_lease::keep(own.clone(), objects.clone(), identity.clone())
     });
     let blocks = server.state.blocks.clone();
     tasks.keep("compressed lists", move || forget(blocks.clone()));

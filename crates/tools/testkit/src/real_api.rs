@@ -164,6 +164,7 @@ pub fn config(bind: SocketAddr, directory: &Path) -> apiserver::Config {
         kubelet_ca: None,
         front_proxy: None,
         proxy_client: None,
+        peers: apiserver::PeerOptions::default(),
         audit: apiserver::AuditOptions::default(),
         encryption: None,
         authentication: apiserver::AuthenticationOptions::default(),

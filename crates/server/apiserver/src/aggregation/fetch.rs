@@ -1,7 +1,7 @@
 //! Fetches discovery and OpenAPI from another API server.
 //!
-//! The server is not trusted: documents are decoded into known fields within a budget, and everything outside of the
-//! server's own group and version is dropped.
+//! Documents are decoded into known fields within a budget. An aggregated server is not trusted: everything outside of
+//! its own group and version is dropped. A peer may serve every group.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,6 +18,7 @@ use super::snapshot::RemoteApi;
 use crate::outbound::{
     aggregated::{FetchedResponse, Reference, RequestError, aggregator, open_api_reader},
     backends::Backends,
+    peers::{PEER_PROXIED, PeerReference, peer_reader},
     webhook::CallLimits,
 };
 
@@ -35,6 +36,11 @@ const MEMORY: usize = 96 << 20;
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
                           application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,\
                           application/json";
+
+/// The form without resources that only the peers of the other server serve. Servers that do not know it send the usual
+/// one.
+const AGGREGATED_WITHOUT_PEERS: &str = "application/json;g=apidiscovery.k8s.io;v=v2;\
+                                        as=APIGroupDiscoveryList;profile=nopeer";
 
 /// A group and version of an APIService.
 #[derive(Clone, Copy)]
@@ -213,9 +219,7 @@ impl RemoteServer<'_> {
         let accept = |kinds: &'static str| [(header::ACCEPT, kinds), (header::IF_NONE_MATCH, "")];
         let user = aggregator();
         let answer = self.get(&user, "/apis", accept(AGGREGATED), DISCOVERY).await?;
-        let kind = answer.headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
-        let aggregated = kind.is_some_and(|kind| kind.contains("as=APIGroupDiscoveryList"));
-        if answer.code == 200 && aggregated {
+        if answer.code == 200 && is_aggregated(&answer) {
             return resources(read("/apis", &answer.body)?, of);
         }
         let path = of.path();
@@ -272,14 +276,75 @@ fn unreadable(path: &str, cause: impl std::fmt::Display) -> FetchError {
     FetchError::Decode { path: path.to_owned(), cause: cause.to_string() }
 }
 
+/// The resources of a version of a group in another server's discovery.
+pub(crate) struct DiscoveredVersion {
+    pub(crate) group: String,
+    pub(crate) version: String,
+    /// The resources, in the format of aggregated discovery.
+    pub(crate) resources: Vec<Value>,
+}
+
+/// The document `/api` or `/apis` of a peer.
+#[derive(Default)]
+pub(crate) struct PeerDocument {
+    /// The versions of all groups.
+    pub(crate) versions: Vec<DiscoveredVersion>,
+    /// The document's ETag, for conditional requests.
+    pub(crate) etag: String,
+}
+
+/// Fetches `/api` or `/apis` of a peer, with the peer's own resources only. Returns `None` if the document has not
+/// changed since the one with `etag`.
+pub(crate) async fn fetch_peer(
+    peer: &PeerReference,
+    backends: &Backends,
+    path: &str,
+    etag: &str,
+) -> Result<Option<PeerDocument>, FetchError> {
+    let headers = [
+        (header::ACCEPT, AGGREGATED_WITHOUT_PEERS),
+        (header::IF_NONE_MATCH, etag),
+        (PEER_PROXIED, "true"),
+    ];
+    let fetched = peer.fetch(backends, &peer_reader(), path, &headers, DISCOVERY).await;
+    let answer =
+        fetched.map_err(|source| FetchError::Transport { path: path.to_owned(), source })?;
+    match answer.code {
+        304 if !etag.is_empty() => return Ok(None),
+        200 if is_aggregated(&answer) => {}
+        200 => return Err(unreadable(path, "it is no APIGroupDiscoveryList")),
+        code => return Err(FetchError::Status { path: path.to_owned(), code }),
+    }
+    let list: GroupList = serde_json::from_value(read(path, &answer.body)?)
+        .map_err(|error| unreadable(path, error))?;
+    let etag = answer.headers.get(header::ETAG).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    Ok(Some(PeerDocument { versions: versions(list), etag: etag.to_owned() }))
+}
+
+/// Returns the versions of all groups in an `APIGroupDiscoveryList`.
+fn versions(list: GroupList) -> Vec<DiscoveredVersion> {
+    let groups = list.items.unwrap_or_default().into_iter();
+    let versions = groups.flat_map(|group| {
+        group.versions.into_iter().map(move |version| DiscoveredVersion {
+            group: group.metadata.name.clone(),
+            version: version.version,
+            resources: encode_resources(version.resources.unwrap_or_default()),
+        })
+    });
+    versions.collect()
+}
+
+fn is_aggregated(answer: &FetchedResponse) -> bool {
+    let kind = answer.headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
+    kind.is_some_and(|kind| kind.contains("as=APIGroupDiscoveryList"))
+}
+
 /// Returns the resources of a group and version from an `APIGroupDiscoveryList`.
 fn resources(list: Value, of: GroupVersionName<'_>) -> Result<Vec<Value>, FetchError> {
     let list: GroupList = serde_json::from_value(list).map_err(|e| unreadable("/apis", e))?;
-    let groups = list.items.unwrap_or_default();
-    let groups = groups.into_iter().filter(|item| item.metadata.name == of.group);
-    let version = groups.flat_map(|group| group.versions).find(|v| v.version == of.version);
-    let found = version.and_then(|version| version.resources).unwrap_or_default();
-    Ok(encode_resources(found))
+    let mut versions = versions(list).into_iter();
+    let found = versions.find(|found| found.group == of.group && found.version == of.version);
+    Ok(found.map(|found| found.resources).unwrap_or_default())
 }
 
 /// Returns the resources from an `APIResourceList`, which lists subresources separately.

@@ -33,54 +33,22 @@ impl Aggregation {
         tasks: &rt::Tasks,
         remote: &Remote,
         user: &UserInfo,
-        mut request: Request<Body>,
+        request: Request<Body>,
         timeout: ProxyTimeout,
     ) -> Response<Body> {
-        if !is_plain(request.uri().path()) {
-            return text(StatusCode::NOT_FOUND, "404 page not found");
-        }
-        if !remote.available {
+        if !remote.available && is_plain(request.uri().path()) {
             return text(StatusCode::SERVICE_UNAVAILABLE, "service unavailable");
         }
-        let upgraded = request.extensions_mut().remove::<OnUpgrade>();
-        let request = onward_request(request);
-        let upgrades = request.headers().contains_key(header::UPGRADE);
         let lane = if timeout.is_none() { ConnectionMode::Own } else { ConnectionMode::Shared };
-        let sent = remote.reference.send(&self.backends, user, lane, request);
-        let sent = match timeout {
-            None => sent.await,
-            Some(time) => match tokio::time::timeout(time, sent).await {
-                Ok(sent) => sent,
-                Err(_) => Err(RequestError::Failed(BackendError::Deadline)),
-            },
+        let send = async |request| {
+            let sent = remote.reference.send(&self.backends, user, lane, request).await;
+            sent.inspect_err(|error| {
+                if let RequestError::Unresolvable(why) = error {
+                    tracing::warn!(server = %remote.reference.url(""), %why, "an aggregated API server cannot be resolved");
+                }
+            })
         };
-        let mut response = match sent {
-            Ok(response) => response,
-            Err(RequestError::Unresolvable(why)) => {
-                tracing::warn!(server = %remote.reference.url(""), %why, "an aggregated API server cannot be resolved");
-                return text(StatusCode::SERVICE_UNAVAILABLE, "service unavailable");
-            }
-            Err(RequestError::Failed(why)) => {
-                let words = format!("error trying to reach service: {why}");
-                return text(StatusCode::SERVICE_UNAVAILABLE, &words);
-            }
-            Err(error @ RequestError::InvalidUser(_)) => {
-                return text(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string());
-            }
-        };
-        // A client that follows the redirect would send its credentials to a host that the other server chose.
-        if response.status().is_redirection() && response.headers().contains_key(header::LOCATION) {
-            let words = "the backend attempted to redirect this request, which is not permitted";
-            return response::bytes(StatusCode::BAD_GATEWAY, "text/plain; charset=utf-8", words);
-        }
-        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return match upgraded.filter(|_| upgrades) {
-                Some(upgraded) => forwarding::joined(tasks, response, upgraded),
-                None => text(StatusCode::BAD_GATEWAY, "the backend switched protocols unasked"),
-            };
-        }
-        strip(response.headers_mut());
-        response
+        forward(tasks, request, timeout, send).await
     }
 
     /// Proxies a request for the other server's OpenAPI document, as a user that may read only that. The query is
@@ -96,6 +64,65 @@ impl Aggregation {
         let path = request.uri().path().trim_end_matches('/').parse();
         *request.uri_mut() = path.unwrap_or_else(|_| Uri::from_static("/"));
         self.proxy(tasks, remote, &open_api_reader(), request, timeout).await
+    }
+}
+
+/// Forwards a request to another API server, and its response to the client. `send` adds the user headers to the
+/// proxied request and sends it. Headers with credentials and identities must already have been removed.
+pub(crate) async fn forward<F>(
+    tasks: &rt::Tasks,
+    mut request: Request<Body>,
+    timeout: ProxyTimeout,
+    send: impl FnOnce(Request<Body>) -> F,
+) -> Response<Body>
+where
+    F: Future<Output = Result<Response<Body>, RequestError>>,
+{
+    if !is_plain(request.uri().path()) {
+        return text(StatusCode::NOT_FOUND, "404 page not found");
+    }
+    let upgraded = request.extensions_mut().remove::<OnUpgrade>();
+    let request = onward_request(request);
+    let upgrades = request.headers().contains_key(header::UPGRADE);
+    let sent = send(request);
+    let sent = match timeout {
+        None => sent.await,
+        Some(time) => match tokio::time::timeout(time, sent).await {
+            Ok(sent) => sent,
+            Err(_) => Err(RequestError::Failed(BackendError::Deadline)),
+        },
+    };
+    let mut response = match sent {
+        Ok(response) => response,
+        Err(error) => return failed(error),
+    };
+    // A client that follows the redirect would send its credentials to a host that the other server chose.
+    if response.status().is_redirection() && response.headers().contains_key(header::LOCATION) {
+        let words = "the backend attempted to redirect this request, which is not permitted";
+        return response::bytes(StatusCode::BAD_GATEWAY, "text/plain; charset=utf-8", words);
+    }
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        return match upgraded.filter(|_| upgrades) {
+            Some(upgraded) => forwarding::joined(tasks, response, upgraded),
+            None => text(StatusCode::BAD_GATEWAY, "the backend switched protocols unasked"),
+        };
+    }
+    strip(response.headers_mut());
+    response
+}
+
+fn failed(error: RequestError) -> Response<Body> {
+    match error {
+        RequestError::Unresolvable(_) => {
+            text(StatusCode::SERVICE_UNAVAILABLE, "service unavailable")
+        }
+        RequestError::Failed(why) => {
+            let words = format!("error trying to reach service: {why}");
+            text(StatusCode::SERVICE_UNAVAILABLE, &words)
+        }
+        error @ RequestError::InvalidUser(_) => {
+            text(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string())
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 mod access;
 mod audit;
 pub(crate) mod egress;
+mod peers;
 mod runtime;
 mod serving;
 
@@ -27,6 +28,7 @@ pub use self::audit::{
 };
 pub(crate) use self::egress::Network;
 pub use self::egress::{Egress, EgressError};
+pub use self::peers::PeerOptions;
 pub(crate) use self::runtime::gate_of;
 pub use self::runtime::{RuntimeConfig, RuntimeConfigError};
 pub use self::serving::ServingOptions;
@@ -89,6 +91,8 @@ pub struct Config {
     pub front_proxy: Option<FrontProxy>,
     /// The client certificate for aggregated API servers. They trust the user headers of requests that use it.
     pub proxy_client: Option<ProxyClient>,
+    /// The proxy to the other API servers of the cluster.
+    pub peers: PeerOptions,
     /// The audit policy and its backends.
     pub audit: AuditOptions,
     /// The encryption at rest of the store. Health checks query its KMS plugins.

@@ -2,6 +2,7 @@
 
 use api_meta::Tree as _;
 
+use bytes::Bytes;
 use data_encoding::HEXUPPER;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde_json::{Value, json};
@@ -11,25 +12,34 @@ use sha2::{Digest, Sha256};
 use super::member_order::ordered;
 use crate::{
     aggregation::{ApiServices, Group, RemoteApi, snapshot::served},
+    peers::Peers,
     registry::{Definition, ServedVersion, api_version},
     request::ResponseFormat,
     response,
     watch_cache::Kinds,
 };
 
+/// The sources of discovery: this server's kinds, and what other servers serve.
+#[derive(Clone, Copy)]
+pub(crate) struct Sources<'a> {
+    pub(crate) kinds: &'a Kinds,
+    pub(crate) known: &'a ApiServices,
+    pub(crate) peers: &'a Peers,
+}
+
 /// Answers a discovery path. Returns `None` for other paths.
 pub(crate) fn answer(
-    kinds: &Kinds,
-    known: &ApiServices,
+    sources: Sources<'_>,
     path: &str,
     headers: &HeaderMap,
     accepted: ResponseFormat,
 ) -> Option<Response<Body>> {
+    let Sources { kinds, known, .. } = sources;
     let path = path.trim_end_matches('/');
     let parts: Vec<&str> = path.split('/').skip(1).collect();
     let tree = match parts.as_slice() {
-        ["api"] | ["apis"] if wants_aggregated(headers) => {
-            return Some(aggregated(kinds, known, parts[0] == "api", headers));
+        ["api"] | ["apis"] if let Some(form) = AggregatedForm::wanted(headers) => {
+            return Some(aggregated(sources, parts[0] == "api", form, headers));
         }
         ["api"] => {
             json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []})
@@ -121,54 +131,72 @@ fn resource(definition: &Definition, served: &ServedVersion) -> Value {
 
 /// Returns `true` if the request accepts aggregated discovery, which has its own media type.
 pub(crate) fn is_aggregated(path: &str, headers: &HeaderMap) -> bool {
-    matches!(path.trim_end_matches('/'), "/api" | "/apis") && wants_aggregated(headers)
+    matches!(path.trim_end_matches('/'), "/api" | "/apis")
+        && AggregatedForm::wanted(headers).is_some()
 }
 
-fn wants_aggregated(headers: &HeaderMap) -> bool {
-    let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
-    // The first supported range decides, because clients list the aggregated forms before the plain one.
-    accept.split(',').find_map(|range| {
-        let range = range.trim();
-        if range.starts_with("application/json") && range.contains("as=APIGroupDiscoveryList") {
-            return range.contains("v=v2").then_some(true);
+/// The form of aggregated discovery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct AggregatedForm {
+    version: &'static str,
+    /// `true` if the document shows no resources that only peers serve (`profile=nopeer`).
+    without_peers: bool,
+}
+
+impl AggregatedForm {
+    /// Returns the requested form, or `None` if the request accepts the plain documents before it.
+    fn wanted(headers: &HeaderMap) -> Option<Self> {
+        let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+        // The first supported range decides, because clients list the aggregated forms before the plain one.
+        accept.split(',').find_map(Self::of_range).flatten()
+    }
+
+    /// Returns the form of a media range: `Some(None)` for that of the plain documents, `None` for an unsupported one.
+    fn of_range(range: &str) -> Option<Option<Self>> {
+        let mut parts = range.split(';').map(str::trim);
+        let media = parts.next().unwrap_or_default();
+        let parameters: Vec<&str> = parts.collect();
+        let has = |parameter: &str| parameters.contains(&parameter);
+        if !matches!(media, "application/json" | "*/*") {
+            return None;
         }
-        (range.starts_with("application/json") || range == "*/*").then_some(false)
-    }) == Some(true)
+        if media == "*/*" || !has("as=APIGroupDiscoveryList") {
+            return Some(None);
+        }
+        let version = ["v2", "v2beta1"].into_iter().find(|v| has(&format!("v={v}")))?;
+        Some(Some(Self { version, without_peers: has("profile=nopeer") }))
+    }
 }
 
 fn aggregated(
-    kinds: &Kinds,
-    known: &ApiServices,
+    sources: Sources<'_>,
     core: bool,
+    form: AggregatedForm,
     headers: &HeaderMap,
 ) -> Response<Body> {
-    let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
-    let version = if accept.contains("v=v2;")
-        || accept.contains("v=v2,")
-        || accept.split(',').any(|r| r.contains("v=v2") && !r.contains("v=v2beta1"))
-    {
-        "v2"
-    } else {
-        "v2beta1"
+    let Sources { kinds, known, peers } = sources;
+    let AggregatedForm { version, without_peers } = form;
+    let own = || -> Vec<Value> {
+        if core {
+            vec![aggregated_group("", vec![own_version(kinds, "", "v1")])]
+        } else {
+            known.groups(kinds).iter().map(|group| shown_group(kinds, group)).collect()
+        }
     };
-    let items: Vec<Value> = if core {
-        vec![aggregated_group("", vec![own_version(kinds, "", "v1")])]
-    } else {
-        known.groups(kinds).iter().map(|group| shown_group(kinds, group)).collect()
-    };
-    let tree = json!({
-        "kind": "APIGroupDiscoveryList",
-        "apiVersion": format!("apidiscovery.k8s.io/{version}"),
-        "metadata": {},
-        "items": items,
-    });
-    let body = serde_json::to_string(&ordered(&tree)).unwrap_or_default();
-    let etag = format!("\"{}\"", HEXUPPER.encode(&Sha256::digest(body.as_bytes())));
+    let encode = |items: Vec<Value>| encode(version, &items);
+    if without_peers && version == "v2" {
+        peers.count_no_peer_request();
+    }
+    let merged = (!core && !without_peers && version == "v2")
+        .then(|| peers.discovery((kinds.generation, known.generation), own, encode))
+        .flatten();
+    let body = merged.unwrap_or_else(|| encode(own()));
+    let etag = format!("\"{}\"", HEXUPPER.encode(&Sha256::digest(&body)));
     let unchanged =
         headers.get(header::IF_NONE_MATCH).is_some_and(|v| v.as_bytes() == etag.as_bytes());
     let code = if unchanged { StatusCode::NOT_MODIFIED } else { StatusCode::OK };
     let mut response =
-        response::bytes(code, "application/json", if unchanged { String::new() } else { body });
+        response::bytes(code, "application/json", if unchanged { Bytes::new() } else { body });
     let content_type =
         format!("application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList");
     if let (Ok(content_type), Ok(etag)) =
@@ -179,6 +207,17 @@ fn aggregated(
         response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
     }
     response
+}
+
+/// Encodes a list of groups.
+fn encode(version: &str, items: &[Value]) -> Bytes {
+    let tree = json!({
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": format!("apidiscovery.k8s.io/{version}"),
+        "metadata": {},
+        "items": items,
+    });
+    serde_json::to_vec(&ordered(&tree)).unwrap_or_default().into()
 }
 
 fn shown_group(kinds: &Kinds, group: &Group<'_>) -> Value {
@@ -247,4 +286,32 @@ fn aggregated_resource(definition: &Definition, served: &ServedVersion) -> Value
         entry.put(&["subresources"], json!(subresources));
     }
     entry
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn negotiates_form_of_discovery() {
+        let form = |version, without_peers| Some(AggregatedForm { version, without_peers });
+        let v2 = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+        let beta = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
+        for (accept, wanted) in [
+            (v2.to_owned(), form("v2", false)),
+            (format!("{v2},{beta},application/json"), form("v2", false)),
+            (format!("{beta}, {v2}"), form("v2beta1", false)),
+            (format!("{v2};profile=nopeer,{v2}"), form("v2", true)),
+            (format!("{v2},{v2};profile=nopeer"), form("v2", false)),
+            (format!("application/yaml,{v2};q=0.9"), form("v2", false)),
+            (format!("application/json,{v2}"), None),
+            (format!("*/*,{v2}"), None),
+            ("application/json;v=v3;as=APIGroupDiscoveryList".to_owned(), None),
+            (String::new(), None),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::ACCEPT, accept.parse().unwrap());
+            assert_eq!(AggregatedForm::wanted(&headers), wanted, "{accept}");
+        }
+    }
 }

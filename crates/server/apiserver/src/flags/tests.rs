@@ -248,6 +248,32 @@ fn configures_token_expiration_and_apis() {
 }
 
 #[test]
+fn configures_proxy_to_peers() {
+    let ca = "--peer-ca-file=/pki/ca.crt";
+    let config = |flags: &[&str]| parse(flags).unwrap().config();
+    let usual = config(&[]).unwrap();
+    assert_eq!(usual.peer_authorities(), None);
+    assert_eq!(usual.peer_address().unwrap().to_string(), "10.77.0.1:6443");
+    let own = ["--peer-advertise-ip=fd00::1", "--peer-advertise-port=8443", ca];
+    let forwarding = config(&own).unwrap();
+    assert_eq!(forwarding.peer_authorities().unwrap().to_str(), Some("/pki/ca.crt"));
+    assert_eq!(forwarding.peer_address().unwrap().to_string(), "[fd00::1]:8443");
+    let off = "--feature-gates=UnknownVersionInteroperabilityProxy=false";
+    assert_eq!(config(&[off]).unwrap().peer_address(), None);
+    for flag in own {
+        let (name, _) = flag.trim_start_matches("--").split_once('=').unwrap();
+        let words = format!(
+            "--{name} requires UnknownVersionInteroperabilityProxy feature to be turned on"
+        );
+        assert_eq!(config(&[off, flag]).unwrap_err().to_string(), words);
+    }
+    assert!(parse(&["--peer-advertise-port=65536"]).is_err());
+    let alone = ["kube-apiserver", "--store-dir=/s", "--service-account-issuer=x", ca];
+    let error = Cli::try_parse_from(alone).err().unwrap().to_string();
+    assert!(error.contains("cannot be used with"), "{error}");
+}
+
+#[test]
 fn ignores_known_flags_and_rejects_others() {
     let args = parse(&["--v=2", "--watch-cache=true", "--profiling=false"]).unwrap();
     let names: Vec<_> = args.ignored.given().map(|(name, _)| name).collect();

@@ -1,4 +1,5 @@
-//! Requests to aggregated API servers, which run behind Services that APIServices name.
+//! Requests to aggregated API servers, which run behind Services that APIServices name. Requests to the peers of this
+//! server are in [`super::peers`].
 //!
 //! A backend trusts the user headers of a request because of this server's client certificate. Its address is an
 //! endpoint of the Service. As for every proxy, addresses of this machine and its link are rejected.
@@ -106,17 +107,10 @@ impl Reference {
         backends: &Backends,
         user: &UserInfo,
         lane: ConnectionMode,
-        mut request: Request<Body>,
+        request: Request<Body>,
     ) -> Result<Response<Body>, RequestError> {
-        assert_identity(request.headers_mut(), user)
-            .map_err(|_| RequestError::InvalidUser(user.name.clone()))?;
         let destination = self.destination(backends).await.map_err(RequestError::Unresolvable)?;
-        let transport = backends.pooled_transport(&destination)?;
-        let sent = match lane {
-            ConnectionMode::Shared => transport.send(request).await,
-            ConnectionMode::Own => transport.send_alone(request).await,
-        };
-        Ok(sent.map_err(|error| destination.connection_error(&error))?)
+        destination.send(backends, user, lane, request).await
     }
 
     /// Fetches a document, within a timeout and a maximum size.
@@ -128,20 +122,10 @@ impl Reference {
         headers: &[(HeaderName, &str)],
         limits: CallLimits,
     ) -> Result<FetchedResponse, RequestError> {
-        let mut request = get(path)?;
-        request
-            .headers_mut()
-            .insert(header::USER_AGENT, HeaderValue::from_static("kube-apiserver-aggregator"));
-        for (name, value) in headers.iter().filter(|(_, value)| !value.is_empty()) {
-            let value = HeaderValue::from_str(value).map_err(BackendError::Header)?;
-            request.headers_mut().insert(name, value);
-        }
         let fetched = tokio::time::timeout(limits.timeout, async {
-            let response = self.send(backends, user, ConnectionMode::Shared, request).await?;
-            let (parts, body) = response.into_parts();
-            let body = client::read(path, body, limits.response_bytes).await;
-            let body = body.map_err(|error| BackendError::body(&error))?;
-            Ok(FetchedResponse { code: parts.status.as_u16(), headers: parts.headers, body })
+            let destination =
+                self.destination(backends).await.map_err(RequestError::Unresolvable)?;
+            destination.fetch(backends, user, path, headers, limits).await
         });
         fetched.await.unwrap_or(Err(RequestError::Failed(BackendError::Deadline)))
     }
@@ -232,6 +216,53 @@ impl Reference {
             trust: self.trust.clone(),
             network: Network::Cluster,
         })
+    }
+}
+
+impl Destination {
+    /// Sends a request on behalf of a user to an API server that trusts this one.
+    pub(super) async fn send(
+        &self,
+        backends: &Backends,
+        user: &UserInfo,
+        lane: ConnectionMode,
+        mut request: Request<Body>,
+    ) -> Result<Response<Body>, RequestError> {
+        assert_identity(request.headers_mut(), user)
+            .map_err(|_| RequestError::InvalidUser(user.name.clone()))?;
+        let transport = backends.pooled_transport(self)?;
+        let sent = match lane {
+            ConnectionMode::Shared => transport.send(request).await,
+            ConnectionMode::Own => transport.send_alone(request).await,
+        };
+        Ok(sent.map_err(|error| self.connection_error(&error))?)
+    }
+
+    /// Fetches a document, within a timeout and a maximum size.
+    pub(super) async fn fetch(
+        &self,
+        backends: &Backends,
+        user: &UserInfo,
+        path: &str,
+        headers: &[(HeaderName, &str)],
+        limits: CallLimits,
+    ) -> Result<FetchedResponse, RequestError> {
+        let mut request = get(path)?;
+        request
+            .headers_mut()
+            .insert(header::USER_AGENT, HeaderValue::from_static("kube-apiserver-aggregator"));
+        for (name, value) in headers.iter().filter(|(_, value)| !value.is_empty()) {
+            let value = HeaderValue::from_str(value).map_err(BackendError::Header)?;
+            request.headers_mut().insert(name, value);
+        }
+        let fetched = tokio::time::timeout(limits.timeout, async {
+            let response = self.send(backends, user, ConnectionMode::Shared, request).await?;
+            let (parts, body) = response.into_parts();
+            let body = client::read(path, body, limits.response_bytes).await;
+            let body = body.map_err(|error| BackendError::body(&error))?;
+            Ok(FetchedResponse { code: parts.status.as_u16(), headers: parts.headers, body })
+        });
+        fetched.await.unwrap_or(Err(RequestError::Failed(BackendError::Deadline)))
     }
 }
 

@@ -2,7 +2,7 @@
 //! and proxied Pods, Services and nodes ([`target`]). [`backends`] caches the transports.
 //!
 //! Invariants: responses are limited in size and time, redirects are not followed, and addresses come only from the
-//! API's objects and the configuration.
+//! API's objects, the configuration, and the keys of API servers in the store.
 
 pub(crate) mod aggregated;
 pub(crate) mod backends;
@@ -10,6 +10,7 @@ pub(crate) mod error;
 pub(crate) mod forwarding;
 pub(crate) mod issuer;
 pub(crate) mod kubelets;
+pub(crate) mod peers;
 pub(crate) mod reviewer;
 pub(crate) mod target;
 pub(crate) mod users;

@@ -13,20 +13,36 @@ use crate::{
     watch_cache::WatchCache,
 };
 
-/// Marks APIServices that the server manages: `onstart` for built-in kinds, `true` for custom kinds.
+/// The label of APIServices that the server manages.
 const MANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 
-/// Creates missing APIServices, and deletes those whose group and version are no longer served.
+/// The value for built-in kinds.
+const BUILT_IN: &str = "onstart";
+/// The value for custom kinds.
+const CUSTOM: &str = "true";
+
+/// Creates missing APIServices, and deletes those of custom kinds that are no longer served.
 pub(crate) async fn follow(
     cache: &WatchCache,
     objects: &dyn Objects,
     client: &Client,
 ) -> Result<(), Error> {
+    reconcile(cache, objects, client, &[CUSTOM]).await
+}
+
+/// Creates missing APIServices, and deletes those with one of these values that are no longer served.
+async fn reconcile(
+    cache: &WatchCache,
+    objects: &dyn Objects,
+    client: &Client,
+    deletable: &[&str],
+) -> Result<(), Error> {
     let wanted = desired(cache);
     let known = objects.list(&GroupResource::new(GROUP, PLURAL), "");
     for old in &known {
         let name = old.name();
-        let ours = old.has(&["metadata", "labels", MANAGED]) && !old.has("spec.service");
+        let managed = old.text(&["metadata", "labels", MANAGED]);
+        let ours = deletable.contains(&managed) && !old.has("spec.service");
         if ours && !wanted.contains_key(name) {
             let gone = client.delete(&API_SERVICES, "", name, &DeleteOptions::default()).await;
             gone.or_none()?;
@@ -61,7 +77,7 @@ fn desired(cache: &WatchCache) -> BTreeMap<String, Value> {
 fn api_service(name: &str, group: &str, version: &str, custom: bool) -> Value {
     let (of_group, of_version) = priority::of(group, version);
     json!({
-        "metadata": {"name": name, "labels": {MANAGED: if custom { "true" } else { "onstart" }}},
+        "metadata": {"name": name, "labels": {MANAGED: if custom { CUSTOM } else { BUILT_IN }}},
         "spec": {
             "group": group,
             "version": version,
@@ -71,13 +87,14 @@ fn api_service(name: &str, group: &str, version: &str, custom: bool) -> Value {
     })
 }
 
-/// Creates the APIServices at the start, with retries. Those of custom kinds follow their definitions afterwards.
+/// Creates the APIServices at the start, with retries. Those of custom kinds follow their definitions afterwards. As
+/// upstream, those of built-in kinds are deleted at the start only: another API server may have created later ones.
 pub(crate) async fn first(cache: &WatchCache, objects: &dyn Objects, client: &Client) {
     // The health checks fail until this is done, so retry quickly.
     let mut backoff = rt::Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
     loop {
-        let follow = follow(cache, objects, client);
-        match rt::catch("api services", "all", follow).await {
+        let created = reconcile(cache, objects, client, &[CUSTOM, BUILT_IN]);
+        match rt::catch("api services", "all", created).await {
             Ok(Ok(())) => return,
             Ok(Err(error)) => {
                 tracing::warn!(%error, "failed to create the APIServices of the served APIs; retrying")

@@ -1,8 +1,13 @@
 //! The endpoint reconciler with leases: each API server that shares the store keeps an expiring key in it, where
 //! upstream's servers keep theirs. Each server writes the addresses of all as the endpoints of the Service
-//! `kubernetes`.
+//! `kubernetes`. Another expiring key has the address at which the other API servers reach this one.
 
-use std::{collections::BTreeSet, net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use api_codec::protobuf;
 use api_schema::Schema;
@@ -10,7 +15,10 @@ use client::{Client, Error, NotFoundExt as _, PatchKind, PatchTarget, Resource};
 use serde_json::{Value, json};
 use store::{Expected, KeyRange, Op, Store, Write};
 
-use crate::{config::Config, storage::MASTER_LEASES};
+use crate::{
+    config::Config,
+    storage::{MASTER_LEASES, PEER_LEASES},
+};
 
 /// The seconds after which the key of a stopped server expires, as upstream.
 const LIFE: u64 = 15;
@@ -34,12 +42,18 @@ pub(crate) struct EndpointReconciler {
     shares_store: bool,
     advertise: IpAddr,
     port: u16,
+    /// The key and the address for peers; `None` if the feature is off.
+    for_peers: Option<(String, SocketAddr)>,
 }
 
 impl EndpointReconciler {
     pub(crate) fn new(config: &Config, store: Arc<dyn Store>, client: Client) -> Self {
         let (shares_store, advertise) = (config.shares_store, config.advertise);
-        Self { store, client, shares_store, advertise, port: config.bind.port() }
+        let for_peers = config.peer_address().map(|address| {
+            let key = format!("{PEER_LEASES}{}", config.identity());
+            (key, address)
+        });
+        Self { store, client, shares_store, advertise, port: config.bind.port(), for_peers }
     }
 
     /// Renews the lease and returns the addresses of all servers, including this one.
@@ -48,12 +62,27 @@ impl EndpointReconciler {
         if !self.shares_store {
             return Ok(BTreeSet::from([own]));
         }
-        let put = Op::Put { value: lease(own)?.into(), ttl_seconds: Some(LIFE) };
-        let key = format!("{MASTER_LEASES}{own}").into();
-        self.store.write(Write { key, expected: Expected::Any, op: put }).await?;
+        self.put_lease(&format!("{MASTER_LEASES}{own}"), &lease(own)).await?;
+        if let Some((key, address)) = &self.for_peers {
+            self.put_lease(key, &peer_lease(key, *address)).await?;
+        }
         let found = self.store.range(KeyRange::prefix(MASTER_LEASES), 0, 0).await?;
         let names = found.items.iter().filter_map(|kv| kv.key.strip_prefix(MASTER_LEASES));
         Ok(names.filter_map(|name| name.parse().ok()).chain([own]).collect())
+    }
+
+    async fn put_lease(&self, key: &str, endpoints: &Value) -> Result<(), EndpointsError> {
+        // In upstream's format, because upstream's servers may share this etcd.
+        let value = protobuf::to_protobuf(Schema::builtin(), "v1", "Endpoints", endpoints)?;
+        let op = Op::Put { value: value.into(), ttl_seconds: Some(LIFE) };
+        self.store.write(Write { key: key.into(), expected: Expected::Any, op }).await?;
+        Ok(())
+    }
+
+    async fn delete_lease(&self, key: &str) -> Result<(), EndpointsError> {
+        let key = key.into();
+        self.store.write(Write { key, expected: Expected::Any, op: Op::Delete }).await?;
+        Ok(())
     }
 
     /// Renews the lease until shutdown, then removes this server from the endpoints.
@@ -77,8 +106,10 @@ impl EndpointReconciler {
     async fn leave(&self) -> Result<(), EndpointsError> {
         let mut others = self.servers().await?;
         others.remove(&self.advertise);
-        let key = format!("{MASTER_LEASES}{}", self.advertise).into();
-        self.store.write(Write { key, expected: Expected::Any, op: Op::Delete }).await?;
+        self.delete_lease(&format!("{MASTER_LEASES}{}", self.advertise)).await?;
+        if let Some((key, _)) = &self.for_peers {
+            self.delete_lease(key).await?;
+        }
         // The last server keeps its address in the endpoints: an empty list would be no better.
         if !others.is_empty() {
             self.write(&others).await?;
@@ -133,11 +164,21 @@ impl EndpointReconciler {
     }
 }
 
-/// Encodes the value of a lease in upstream's format, because upstream's servers may share this etcd.
-fn lease(own: IpAddr) -> Result<Vec<u8>, protobuf::ProtobufError> {
-    let endpoints = json!({
+fn lease(own: IpAddr) -> Value {
+    json!({
         "kind": "Endpoints", "apiVersion": "v1", "metadata": {},
         "subsets": [{"addresses": [{"ip": own.to_string()}]}],
-    });
-    protobuf::to_protobuf(Schema::builtin(), "v1", "Endpoints", &endpoints)
+    })
+}
+
+/// Returns the value of the key for peers. Upstream's servers read the identity from the label.
+fn peer_lease(key: &str, address: SocketAddr) -> Value {
+    let identity = key.trim_start_matches(PEER_LEASES);
+    json!({
+        "kind": "Endpoints", "apiVersion": "v1", "metadata": {"labels": {"apiserverIdentity": identity}},
+        "subsets": [{
+            "addresses": [{"ip": address.ip().to_string()}],
+            "ports": [{"name": "https", "port": address.port(), "protocol": "TCP"}],
+        }],
+    })
 }

@@ -13,6 +13,7 @@ mod ensure;
 pub(crate) mod flow_schemas;
 pub(crate) mod identity_lease;
 pub(crate) mod legacy_tokens;
+pub(crate) mod peers;
 pub(crate) mod progress;
 pub(crate) mod service_repair;
 pub(crate) mod startup;

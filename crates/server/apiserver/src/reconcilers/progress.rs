@@ -18,6 +18,8 @@ pub(crate) enum Step {
     Authorities,
     /// The APIServices of the APIs that this server serves.
     ApiServices,
+    /// The peers have been asked what they serve.
+    Peers,
     /// The background loops have been started.
     Loops,
 }

@@ -30,7 +30,7 @@ pub(super) const PAGES: [&str; 3] = ["healthz", "livez", "readyz"];
 /// Upstream's post-start hooks in upstream's order, with the start-up step that each one waits for. `None` marks hooks
 /// that are complete before the server listens: by then the watch cache has loaded the store, with custom kinds,
 /// APIServices and priority levels, and observers receive every change.
-const HOOKS: [(&str, Option<Step>); 31] = [
+const HOOKS: [(&str, Option<Step>); 34] = [
     ("poststarthook/start-apiserver-admission-initializer", None),
     ("poststarthook/generic-apiserver-start-informers", None),
     ("poststarthook/priority-and-fairness-config-consumer", None),
@@ -41,6 +41,9 @@ const HOOKS: [(&str, Option<Step>); 31] = [
     ("poststarthook/crd-informer-synced", None),
     ("poststarthook/start-system-namespaces-controller", Some(Step::Namespaces)),
     ("poststarthook/peer-endpoint-reconciler-controller", Some(Step::Loops)),
+    ("poststarthook/mixed-version-proxy-handler", Some(Step::Peers)),
+    ("poststarthook/local-discovery-cache-sync", Some(Step::Peers)),
+    ("poststarthook/peer-discovery-workers", Some(Step::Peers)),
     ("poststarthook/start-cluster-authentication-info-controller", Some(Step::Authorities)),
     ("poststarthook/start-kube-apiserver-identity-lease-controller", Some(Step::Loops)),
     ("poststarthook/start-kube-apiserver-identity-lease-garbage-collector", Some(Step::Loops)),
@@ -89,7 +92,9 @@ pub(super) fn of(page: &str, state: &State, readiness: &Readiness, age: Duration
     if page == "readyz" {
         checks.push(check("informer-sync", is_following));
     }
-    checks.extend(HOOKS.map(|(name, step)| {
+    let forwards = state.config.peer_authorities().is_some();
+    let hooks = HOOKS.into_iter().filter(|(_, step)| forwards || *step != Some(Step::Peers));
+    checks.extend(hooks.map(|(name, step)| {
         check(name, is_graced || step.is_none_or(|step| readiness.progress.is_done(step)))
     }));
     if state.config.encryption.as_ref().is_some_and(|encryption| encryption.is_checked()) {

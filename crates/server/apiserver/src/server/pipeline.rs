@@ -30,6 +30,8 @@ use crate::{
         call::{Call, WaitTime},
         state::State,
     },
+    outbound::aggregated::ConnectionMode,
+    peers::{ForwardedRequest, Peers, Route},
     registry::Definition,
     request::{Encodings, RequestInfo, ResourcePath, ResponseFormat, body::RequestBody},
     response::{self, compress},
@@ -45,6 +47,7 @@ pub(crate) struct Server {
     pub(crate) compute: Compute,
     pub(crate) openapi: Arc<Documents>,
     pub(crate) aggregation: Arc<Aggregation>,
+    pub(crate) peers: Arc<Peers>,
     pub(crate) encodings: Encodings,
 }
 
@@ -254,6 +257,9 @@ impl Server {
                 Ok(self.aggregation.proxy(tasks, &remote, &user, request, timeout).await)
             }
             (None, Some(path)) if !path.is_canonical => Err(Box::new(Status::no_such_resource())),
+            (None, Some(path)) if let Some(route) = self.peer(&path, &request) => {
+                self.forward(route, (info, &path), &user, request, timeout).await
+            }
             (None, Some(path)) => {
                 let (audit, waited) = (audited.cloned(), waited.clone());
                 let caller = Caller { user: user.clone(), permit, audit, waited };
@@ -273,6 +279,33 @@ impl Server {
             add_flow(&arrival, &mut response);
         }
         Ok(response)
+    }
+
+    /// Returns the peer for a request for a resource that this server does not serve.
+    fn peer(&self, path: &ResourcePath, request: &Request<Body>) -> Option<Route> {
+        if !self.peers.is_enabled() {
+            return None;
+        }
+        let kinds = self.state.cache.kinds();
+        let is_served = kinds.find(&path.group, &path.version, &path.resource).is_some();
+        if is_served { None } else { self.peers.route(path, request.headers()) }
+    }
+
+    /// Forwards a request to a peer.
+    async fn forward(
+        &self,
+        route: Route,
+        (info, path): (&RequestInfo, &ResourcePath),
+        user: &UserInfo,
+        request: Request<Body>,
+        timeout: Option<Duration>,
+    ) -> Result<Response<Body>, Box<Status>> {
+        let lane = if timeout.is_none() { ConnectionMode::Own } else { ConnectionMode::Shared };
+        // A watch holds a seat until its response begins, so a peer that hangs must not delay it forever.
+        let longest = self.state.config.request_timeout;
+        let timeout = timeout.or_else(|| (!info.is_connection()).then_some(longest));
+        let forwarded = ForwardedRequest { path, user, lane, timeout };
+        self.peers.proxy(&self.state.cache.tasks, route, forwarded, request).await
     }
 
     /// Creates the audit record of a request, if the policy records it. The record of an unauthenticated request is
@@ -451,7 +484,8 @@ impl Server {
         if path.starts_with("/openapi/") {
             return self.document(kinds, known, info, headers).await;
         }
-        discovery::answer(&kinds, &known, path, headers, accepted)
+        let sources = discovery::Sources { kinds: &kinds, known: &known, peers: &self.peers };
+        discovery::answer(sources, path, headers, accepted)
             .or_else(|| {
                 health::document(&self.state, &self.instruments, path, &info.query, accepted)
             })

@@ -64,14 +64,17 @@ enum FormError {
 pub const KEYSPACE: store::Keyspace = store::Keyspace {
     first: CUSTOM_DEFINITIONS,
     expiring: &[("/registry/events/", 3600)],
-    excluded: &[MASTER_LEASES],
+    excluded: &[MASTER_LEASES, PEER_LEASES],
 };
 
 /// The prefix of the API servers' leases.
 pub(crate) const MASTER_LEASES: &str = "/registry/masterleases/";
 
+/// The prefix of the keys with the addresses at which the API servers reach each other, by the server's identity.
+pub(crate) const PEER_LEASES: &str = "/registry/peerserverleases/";
+
 /// The prefixes of keys that do not contain served objects.
-const BOOKKEEPING: [&str; 2] = [MASTER_LEASES, "/registry/ranges/"];
+const BOOKKEEPING: [&str; 3] = [MASTER_LEASES, PEER_LEASES, "/registry/ranges/"];
 
 const CUSTOM_DEFINITIONS: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/";
 

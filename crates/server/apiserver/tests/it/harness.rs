@@ -106,7 +106,8 @@ fn write_pki(at: &Path) -> Authority {
         pki::write_cert(&at.join(format!("{name}.crt")), &cert).unwrap();
         pki::write_key(&at.join(format!("{name}.key")), &key).unwrap();
     };
-    leaf("apiserver", Usage::Server, vec![AltName::Ip([127, 0, 0, 1].into())]);
+    let names = vec![AltName::dns("kubernetes.default.svc"), AltName::Ip([127, 0, 0, 1].into())];
+    leaf("apiserver", Usage::Server, names);
     leaf("kubelet-client", Usage::Client, Vec::new());
     let accounts = Key::generate(KeyAlgorithm::Rsa2048).unwrap();
     pki::write_key(&at.join("sa.key"), &accounts).unwrap();

@@ -36,6 +36,7 @@ mod openapi;
 mod overload;
 mod panics;
 mod patches;
+mod peers;
 mod processor_time;
 mod proxy_targets;
 mod records;
