@@ -19,12 +19,30 @@ use crate::{
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 impl Schema {
-    /// Builds the schema of one version of a custom resource. `path` is the path of the schema in its definition.
+    /// Builds the schema of one version of a custom resource, with its compiled rules. `path` is the path of the schema
+    /// in its definition.
     ///
     /// # Errors
     ///
     /// Returns the errors of an invalid or non-structural schema.
     pub fn from_crd(
+        open_api_v3: &Value,
+        group: &str,
+        version: &str,
+        kind: &str,
+        path: &Path,
+    ) -> Result<Schema, ErrorList> {
+        let mut schema = Self::without_rules(open_api_v3, group, version, kind, path)?;
+        schema.compile_rules(open_api_v3, path);
+        Ok(schema)
+    }
+
+    /// Builds the schema of one version of a custom resource without its rules.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of an invalid or non-structural schema.
+    pub fn without_rules(
         open_api_v3: &Value,
         group: &str,
         version: &str,
@@ -38,14 +56,18 @@ impl Schema {
         let mut builder = Builder::default();
         let node = builder.structural(open_api_v3, SchemaContext::ROOT);
         let kind = Kind { group: group.into(), version: version.into(), kind: kind.into(), node };
-        let mut schema = Schema::new(builder.nodes, vec![kind]);
+        let schema = Schema::new(builder.nodes, vec![kind]);
         let mut errors = ErrorList::new();
         default_errors(&schema, node, open_api_v3, path, &mut errors);
         if !errors.is_empty() {
             return Err(errors);
         }
-        (schema.rules, schema.rule_errors) = crate::rules::compile(open_api_v3, path);
         Ok(schema)
+    }
+
+    /// Compiles the `x-kubernetes-validations` of the definition's schema. [`Schema::rule_errors`] are the errors.
+    pub fn compile_rules(&mut self, open_api_v3: &Value, path: &Path) {
+        (self.rules, self.rule_errors) = crate::rules::compile(open_api_v3, path);
     }
 
     /// Builds the schema of a custom resource that preserves everything (`preserveUnknownFields`, or no schema).

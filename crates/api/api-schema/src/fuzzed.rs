@@ -42,8 +42,10 @@ fn schemas_of_custom_kinds_and_their_objects() {
         if let Ok(decoded) =
             crate::decode::decode_value(&schema, node, object.clone(), Fill::Defaults)
         {
-            let _ = crate::validate(&schema, node, &decoded.value);
-            let _ = crate::validate::validate_update(&schema, node, &decoded.value, &object);
+            let mut errors = crate::validate(&schema, node, &decoded.value, None);
+            crate::validate_rules(&schema, node, &decoded.value, None, &mut errors);
+            let mut errors = crate::validate(&schema, node, &decoded.value, Some(&object));
+            crate::validate_rules(&schema, node, &decoded.value, Some(&object), &mut errors);
         }
     });
 }

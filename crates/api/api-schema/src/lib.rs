@@ -38,4 +38,4 @@ pub use node::{
 pub use resources::{ApiResource, Subresource, resource, resources, returns_deleted};
 pub use rules::declared;
 pub use schema::{Kind, Schema};
-pub use validate::{validate, validate_update};
+pub use validate::{validate, validate_rules};

@@ -63,6 +63,11 @@ impl Schema {
         self.rules.as_ref().filter(|_| self.kinds.first().is_some_and(|kind| kind.node == node))
     }
 
+    /// Reports whether objects have to obey `x-kubernetes-validations`.
+    pub fn has_rules(&self) -> bool {
+        self.rules.is_some()
+    }
+
     /// Returns the errors of the schema's `x-kubernetes-validations`: rules that do not compile or may cost too much. A
     /// new definition with such a rule is rejected. A stored one is served, and its objects fail validation.
     pub fn rule_errors(&self) -> &[FieldError] {

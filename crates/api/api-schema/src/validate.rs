@@ -11,25 +11,25 @@ use crate::{
     schema::Schema,
 };
 
-/// Returns all errors of an object of the type at `node`.
-pub fn validate(schema: &Schema, node: NodeId, value: &Value) -> ErrorList {
-    let mut errors = validate_at(schema, node, value, &Path::new(""));
-    if let Some(rules) = schema.rules_of(node) {
-        rules.validate(value, None, &mut errors);
-    }
-    errors
+/// Returns the errors of an object of the type at `node`, which replaces `old`. Unchanged values are not validated, so
+/// that objects can be updated that were stored before their schema was tightened.
+pub fn validate(schema: &Schema, node: NodeId, value: &Value, old: Option<&Value>) -> ErrorList {
+    let mut check = Check { schema, errors: ErrorList::new() };
+    check.value(node, value, old, &Path::new(""));
+    check.errors
 }
 
-/// Returns the errors of an object that replaces `old`. Unchanged values are not validated, so that objects can be
-/// updated that were stored before their schema was tightened.
-pub fn validate_update(schema: &Schema, node: NodeId, value: &Value, old: &Value) -> ErrorList {
-    let mut check = Check { schema, errors: ErrorList::new() };
-    check.value(node, value, Some(old), &Path::new(""));
-    let mut errors = check.errors;
+/// Evaluates the `x-kubernetes-validations` of the type at `node` and adds to the errors of [`validate`].
+pub fn validate_rules(
+    schema: &Schema,
+    node: NodeId,
+    value: &Value,
+    old: Option<&Value>,
+    errors: &mut ErrorList,
+) {
     if let Some(rules) = schema.rules_of(node) {
-        rules.validate(value, Some(old), &mut errors);
+        rules.validate(value, old, errors);
     }
-    errors
 }
 
 pub(crate) fn validate_at(schema: &Schema, node: NodeId, value: &Value, path: &Path) -> ErrorList {

@@ -92,7 +92,10 @@ fn definitions_of_custom_kinds() {
             let objects = std::sync::Arc::new(crate::watch_cache::Snapshot::default());
             let backends =
                 crate::outbound::backends::Backends::new(objects, None, crate::Egress::default());
-            let definition = crate::registry::custom::definition(&tree, &backends);
+            let cel = crate::registry::cel_metrics::CelMetrics::new(
+                &telemetry::metrics::Metrics::default(),
+            );
+            let definition = crate::registry::custom::definition(&tree, &backends, &cel);
             let _ = crate::reconcilers::custom_names::accept(&tree, &[]);
             let _ = definition.stored();
         }

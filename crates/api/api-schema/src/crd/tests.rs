@@ -112,7 +112,7 @@ fn restricts_names_of_one_resource_only() {
     let errors = |member: &str| {
         let embedded = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "long"}});
         let object = json!({"metadata": {"name": "object"}, member: embedded});
-        crate::validate(&schema, node, &object).len()
+        crate::validate(&schema, node, &object, None).len()
     };
     assert_eq!((errors("short"), errors("long")), (1, 0));
 }

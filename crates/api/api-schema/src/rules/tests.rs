@@ -1,13 +1,21 @@
 //! Tests of validation rules that are written as users write them.
 
-use api_meta::Path;
+use api_meta::{ErrorList, Path};
 use serde_json::{Value, json};
 
-use crate::{Schema, validate, validate_update};
+use crate::Schema;
 
 fn schema(spec: Value) -> Schema {
     let given = json!({"type": "object", "properties": {"spec": spec}});
     Schema::from_crd(&given, "example.com", "v1", "Widget", &Path::new("schema")).unwrap()
+}
+
+/// Returns the errors of an object by its structure and its rules.
+fn validate(schema: &Schema, value: &Value, old: Option<&Value>) -> ErrorList {
+    let node = schema.kinds[0].node;
+    let mut errors = crate::validate(schema, node, value, old);
+    crate::validate_rules(schema, node, value, old, &mut errors);
+    errors
 }
 
 /// Returns the errors of a definition with this schema of `spec`.
@@ -18,12 +26,8 @@ fn refused(spec: Value) -> Vec<String> {
 fn errors(spec: &Value, value: Value, old: Option<Value>) -> Vec<String> {
     let schema = schema(spec.clone());
     assert!(schema.rule_errors().is_empty(), "{:?}", schema.rule_errors());
-    let node = schema.kinds[0].node;
     let of = |spec: Value| json!({"metadata": {"name": "w"}, "spec": spec});
-    let errors = match old {
-        None => validate(&schema, node, &of(value)),
-        Some(old) => validate_update(&schema, node, &of(value), &of(old)),
-    };
+    let errors = validate(&schema, &of(value), old.map(of).as_ref());
     errors.iter().map(ToString::to_string).collect()
 }
 
@@ -151,7 +155,7 @@ fn converts_formats_names_and_unions_for_expressions() {
             schema.rule_errors().iter().filter(|e| !e.detail.contains("cost")).collect();
         assert!(cheap.is_empty(), "{cheap:?}");
         let object = json!({"metadata": {"name": "w"}, "spec": given});
-        assert_eq!(*validate(&schema, schema.kinds[0].node, &object), [], "{rule}");
+        assert_eq!(*validate(&schema, &object, None), [], "{rule}");
     }
 }
 
@@ -163,7 +167,7 @@ fn exposes_only_name_of_metadata() {
     };
     let named = of("self.metadata.name.startsWith('w')");
     let object = json!({"metadata": {"name": "x", "labels": {}}});
-    let found = validate(&named, named.kinds[0].node, &object);
+    let found = validate(&named, &object, None);
     assert_eq!(found.len(), 1);
     assert_eq!(
         found[0].to_string(),
@@ -295,7 +299,7 @@ fn stops_validation_at_cost_limit() {
     ]});
     let schema = schema(spec);
     let object = json!({"metadata": {}, "spec": {"list": vec![1; 1000]}});
-    let found = validate(&schema, schema.kinds[0].node, &object);
+    let found = validate(&schema, &object, None);
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(
         found[0].detail,

@@ -24,7 +24,7 @@ fn findings(spec_schema: Value, spec: Value) -> Vec<String> {
     let schema = schema(spec_schema);
     let node = schema.kinds[0].node;
     let decoded = decode_value(&schema, node, json!({"spec": spec}), Fill::Defaults).unwrap();
-    validate(&schema, node, &decoded.value).iter().map(ToString::to_string).collect()
+    validate(&schema, node, &decoded.value, None).iter().map(ToString::to_string).collect()
 }
 
 #[test]
@@ -322,9 +322,9 @@ fn update_ignores_unchanged_invalid_values() {
     let old = json!({"spec": {"n": 9, "m": 1, "items": [{"k": "a", "v": 9}]}});
     let new = json!({"spec": {"n": 9, "m": 7, "items": [{"k": "b", "v": 8}, {"k": "a", "v": 9}]}});
     let errors: Vec<String> =
-        validate_update(&schema, node, &new, &old).iter().map(|e| e.field.to_string()).collect();
+        validate(&schema, node, &new, Some(&old)).iter().map(|e| e.field.to_string()).collect();
     assert_eq!(errors, ["spec.items[0].v", "spec.m"]);
-    assert_eq!(validate(&schema, node, &new).len(), 4);
+    assert_eq!(validate(&schema, node, &new, None).len(), 4);
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn answer(schema: &Schema, spec: Value, fill: Fill) -> (Value, Value) {
     assert_eq!(filled, decoded.value, "decoding fills in all defaults");
     let mut unknown: Vec<&str> = decoded.unknown().collect();
     unknown.sort_unstable();
-    let errors = validate(schema, node, &decoded.value);
+    let errors = validate(schema, node, &decoded.value, None);
     let outcome = if errors.is_empty() {
         decoded.value["spec"].get("f").cloned().unwrap_or_else(|| "absent".into())
     } else {

@@ -36,6 +36,6 @@ fn bounds_memory_of_custom_kind() {
     // Patterns are compiled when they are needed.
     let node = schema.kinds[0].node;
     let object = json!({"own0": {"member0": "x"}});
-    let (errors, more) = growth(|| api_schema::validate(&schema, node, &object));
+    let (errors, more) = growth(|| api_schema::validate(&schema, node, &object, None));
     assert!(errors.is_empty() && more > 1000, "{errors:?} {more}");
 }

@@ -212,7 +212,7 @@ fn check_changed(
             Part::Effect => ErrorList::new(),
         }
     };
-    decode::validate(definition, call.served(), new, Some(old), &mut errors);
+    decode::validate(&state.cel, definition, call.served(), new, Some(old), &mut errors);
     // The status of a running Pod may be updated in any case.
     if !state.config.allow_privileged && matches!(part, Part::Main | Part::Sub) {
         api_rules::refuse_privileged(strategy, new, &mut errors);

@@ -113,7 +113,7 @@ async fn insert_prepared(
     let judged = definition.in_validated_version(call.served(), &tree);
     let mut errors = definition.strategy.create_errors(&judged, definition.namespaced);
     drop(judged);
-    decode::validate(definition, call.served(), &tree, None, &mut errors);
+    decode::validate(&state.cel, definition, call.served(), &tree, None, &mut errors);
     if !state.config.allow_privileged {
         api_rules::refuse_privileged(definition.strategy, &tree, &mut errors);
     }

@@ -18,7 +18,7 @@ use super::{
     call::Call,
     options::{Validation, validation},
 };
-use crate::registry::{Definition, ServedVersion, custom};
+use crate::registry::{Definition, ServedVersion, cel_metrics::CelMetrics, custom};
 
 /// The expected type of a body.
 #[derive(Clone, Copy)]
@@ -528,6 +528,7 @@ pub(crate) fn own_defaults(served: &ServedVersion, definition: &Definition, tree
 
 /// Validates custom objects against their schema, and definitions of custom kinds against the rules for schemas.
 pub(crate) fn validate(
+    cel: &CelMetrics,
     definition: &Definition,
     served: &ServedVersion,
     tree: &Value,
@@ -535,13 +536,12 @@ pub(crate) fn validate(
     errors: &mut ErrorList,
 ) {
     if definition.custom.is_some() {
-        errors.append(&mut match old {
-            None => api_schema::validate(&served.schema, served.node, tree),
-            Some(old) => api_schema::validate_update(&served.schema, served.node, tree, old),
-        });
+        let mut found = api_schema::validate(&served.schema, served.node, tree, old);
+        cel.evaluate(served, tree, old, &mut found);
+        errors.append(&mut found);
     }
     if definition.is("apiextensions.k8s.io", "customresourcedefinitions") {
-        errors.append(&mut custom::schema_errors(tree, old));
+        errors.append(&mut custom::schema_errors(tree, old, cel));
     }
 }
 

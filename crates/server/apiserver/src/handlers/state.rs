@@ -7,7 +7,8 @@ use telemetry::metrics::{GaugeVec, HistogramVec};
 use super::{image_policy::ImagePolicy, policies::Policies, steps::Steps, webhooks::Webhooks};
 use crate::{
     alloc::Allocators, config::Config, outbound::backends::Backends, outbound::kubelets::Kubelets,
-    response::gzip_list::Blocks, security::Security, watch_cache::WatchCache,
+    registry::cel_metrics::CelMetrics, response::gzip_list::Blocks, security::Security,
+    watch_cache::WatchCache,
 };
 
 /// The state that all handlers share.
@@ -21,6 +22,8 @@ pub(crate) struct State {
     pub(crate) deprecated: GaugeVec,
     /// The durations of streaming lists.
     pub(crate) watch_lists: HistogramVec,
+    /// The durations of the validation rules of custom kinds.
+    pub(crate) cel: CelMetrics,
     /// ImagePolicyWebhook, if enabled.
     pub(crate) image_policy: Option<ImagePolicy>,
     pub(crate) policies: Arc<Policies>,

@@ -151,7 +151,8 @@ async fn serve(state: &State, crd: &Value, accepted: &Value) -> bool {
     let known = known.and_then(|r| r.definition.custom);
     let new = known.is_none_or(|old| old != spec_hash(&shown["spec"]));
     if new {
-        state.cache.add(Arc::new(definition(&shown, &state.backends))).await;
+        let definition = definition(&shown, &state.backends, &state.cel);
+        state.cache.add(Arc::new(definition)).await;
     }
     new
 }

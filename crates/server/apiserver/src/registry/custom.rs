@@ -9,6 +9,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::{
+    cel_metrics::CelMetrics,
     conversion,
     converter::Converter,
     definition::{
@@ -23,7 +24,7 @@ const VERBS: [&str; 8] =
     ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
 /// Validates the schemas of a definition. On an update, only the changed ones.
-pub(crate) fn schema_errors(crd: &Value, old: Option<&Value>) -> ErrorList {
+pub(crate) fn schema_errors(crd: &Value, old: Option<&Value>, cel: &CelMetrics) -> ErrorList {
     let spec = &crd["spec"];
     let (mut errors, paths) = (ErrorList::new(), api_rules::PartPaths::new(spec));
     let before: HashMap<&str, &Value> = old
@@ -39,9 +40,11 @@ pub(crate) fn schema_errors(crd: &Value, old: Option<&Value>) -> ErrorList {
         }
         let Some(path) = paths.schema(i) else { continue };
         let (group, kind) = (spec.text("group"), spec.text("names.kind"));
-        let made = Schema::from_crd(given, group, version.text("name"), kind, &path);
-        match made {
-            Ok(schema) => errors.extend(schema.rule_errors().iter().cloned()),
+        match Schema::without_rules(given, group, version.text("name"), kind, &path) {
+            Ok(mut schema) => {
+                cel.compile(&mut schema, given, &path);
+                errors.extend(schema.rule_errors().iter().cloned());
+            }
             Err(wrong) => errors.extend(wrong),
         }
     }
@@ -50,7 +53,7 @@ pub(crate) fn schema_errors(crd: &Value, old: Option<&Value>) -> ErrorList {
 
 /// Builds the definition of a custom kind. A schema that cannot be used is replaced by one that preserves everything;
 /// validation normally rejects such schemas.
-pub(crate) fn definition(crd: &Value, backends: &Arc<Backends>) -> Definition {
+pub(crate) fn definition(crd: &Value, backends: &Arc<Backends>, cel: &CelMetrics) -> Definition {
     let spec = &crd["spec"];
     let (group, names) = (spec.text("group"), &spec["names"]);
     let plural = names.text("plural");
@@ -67,7 +70,7 @@ pub(crate) fn definition(crd: &Value, backends: &Arc<Backends>) -> Definition {
     });
     let selectable: Vec<_> = Selectable::all(&[]).into_iter().chain(own).collect();
     let storage = of.iter().position(|v| v["storage"] == Value::Bool(true)).unwrap_or(0);
-    let mut all: Vec<ServedVersion> = of.iter().map(|v| served(group, names, v)).collect();
+    let mut all: Vec<ServedVersion> = of.iter().map(|v| served(group, names, v, cel)).collect();
     let stored = of.get(storage).map_or("", |version| version.text("name"));
     let hash = storage_version_hash(group, stored, names.text("kind"));
     for (version, served) in of.iter().zip(&mut all) {
@@ -123,12 +126,17 @@ fn deprecation(group: &str, names: &Value, version: &Value, all: &[&Value]) -> O
     Some(format!("{group}/{name} {kind} is deprecated{}", instead.unwrap_or_default()))
 }
 
-fn served(group: &str, names: &Value, version: &Value) -> ServedVersion {
+fn served(group: &str, names: &Value, version: &Value, cel: &CelMetrics) -> ServedVersion {
     let (name, kind) = (version.text("name"), names.text("kind"));
     let words = |list: &Value| list.texts("").map(Arc::from).collect();
     let given = version.at("schema.openAPIV3Schema");
-    let schema =
-        Schema::from_crd(given, group, name, kind, &Path::new("spec")).unwrap_or_else(|errors| {
+    let path = Path::new("spec");
+    let schema = match Schema::without_rules(given, group, name, kind, &path) {
+        Ok(mut schema) => {
+            cel.compile(&mut schema, given, &path);
+            schema
+        }
+        Err(errors) => {
             tracing::warn!(
                 group,
                 kind,
@@ -137,7 +145,8 @@ fn served(group: &str, names: &Value, version: &Value) -> ServedVersion {
                 "the schema of a custom kind cannot be used; fields are not validated"
             );
             Schema::free_form(group, name, kind)
-        });
+        }
+    };
     let node = schema.kinds[0].node;
     let list_kind = match names.text("listKind") {
         "" => format!("{kind}List"),

@@ -3,6 +3,7 @@
 //! defaulting rules, which are in the crate `api_rules`.
 
 pub(crate) mod builtin;
+pub(crate) mod cel_metrics;
 pub(crate) mod conditions;
 pub(crate) mod conversion;
 pub(crate) mod converter;

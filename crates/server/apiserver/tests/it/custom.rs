@@ -108,6 +108,12 @@ async fn enforces_validation_rules_of_definition() {
     );
     changed["spec"] = json!({"color": "red", "size": 7});
     api.put(&format!("{path}/a"), &changed).await.ok();
+    let metrics = String::from_utf8(api.get("/metrics").await.body.to_vec()).unwrap();
+    for part in ["compilation", "evaluation"] {
+        let name = format!("apiserver_cel_{part}_duration_seconds");
+        assert!(metrics.contains(&format!("{name}_bucket{{le=\"0.005\"}}")), "{metrics}");
+        assert!(!metrics.contains(&format!("{name}_count 0\n")), "{metrics}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
