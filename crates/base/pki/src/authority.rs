@@ -1,4 +1,4 @@
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use aws_lc_rs::{
     digest,
@@ -13,32 +13,8 @@ use crate::{
     error::Error,
     key::{Key, KeyAlgorithm},
     names::{AltName, Subject, Usage},
+    validity::Validity,
 };
-
-/// The validity period of a certificate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Validity {
-    /// The first moment of the period.
-    pub not_before: SystemTime,
-    /// The last moment of the period.
-    pub not_after: SystemTime,
-}
-
-impl Validity {
-    /// The time by which a certificate's period starts before now, to tolerate clock skew.
-    pub const SKEW: Duration = Duration::from_secs(5 * 60);
-
-    /// Returns a period that starts [`Validity::SKEW`] before now and lasts for `period`.
-    pub fn starting(now: SystemTime, period: Duration) -> Self {
-        let not_before = now - Self::SKEW;
-        Self { not_before, not_after: not_before + period }
-    }
-
-    /// Limits the end to `limit`, because clients reject a leaf that outlives its CA.
-    pub fn until_at_most(self, limit: SystemTime) -> Self {
-        Self { not_after: self.not_after.min(limit), ..self }
-    }
-}
 
 /// The contents of a leaf certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,9 +98,19 @@ impl Authority {
 
     /// Signs a leaf certificate for the holder of `key`.
     pub fn issue(&self, spec: &LeafSpec, key: &Key, validity: Validity) -> Result<Cert, Error> {
+        self.issue_to(spec, &key.public_der()?, validity)
+    }
+
+    /// Signs a leaf certificate for the holder of a public key (SubjectPublicKeyInfo in DER).
+    pub fn issue_to(
+        &self,
+        spec: &LeafSpec,
+        public_key: &[u8],
+        validity: Validity,
+    ) -> Result<Cert, Error> {
         let key_usage = DIGITAL_SIGNATURE | KEY_ENCIPHERMENT;
         let extensions = self.extensions(key_usage, spec.usage, &spec.alt_names);
-        self.sign_leaf(&der::name(&spec.subject), &key.public_der()?, extensions, validity)
+        self.sign_leaf(&der::name(&spec.subject), public_key, extensions, validity)
     }
 
     /// Generates a key and signs a leaf certificate for it.

@@ -15,6 +15,7 @@ use crate::{
     names::{AltName, Subject, Usage},
     pem,
     subject::Name,
+    validity::Validity,
 };
 
 /// A certificate that is known to parse.
@@ -149,6 +150,22 @@ impl Cert {
     pub fn pin(&self) -> Result<String, Error> {
         let hash = digest::digest(&digest::SHA256, self.parse()?.public_key().raw);
         Ok(format!("sha256:{}", HEXLOWER.encode(hash.as_ref())))
+    }
+
+    /// Returns the validity period.
+    pub fn validity(&self) -> Result<Validity, Error> {
+        let cert = self.parse()?;
+        Ok(Validity {
+            not_before: moment(cert.validity().not_before.timestamp()),
+            not_after: moment(cert.validity().not_after.timestamp()),
+        })
+    }
+
+    /// Returns the subject alternative names of the kinds that Kubernetes knows.
+    pub fn alt_names(&self) -> Result<Vec<AltName>, Error> {
+        let cert = self.parse()?;
+        let names = cert.subject_alternative_name().ok().flatten();
+        Ok(names.map(|names| alt_names(&names.value.general_names)).unwrap_or_default())
     }
 
     /// Returns the SubjectPublicKeyInfo of the holder.

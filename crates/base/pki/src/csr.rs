@@ -125,6 +125,12 @@ impl SigningRequest {
         &self.der
     }
 
+    /// Returns the SubjectPublicKeyInfo in DER.
+    pub fn public_key(&self) -> Result<&[u8], Error> {
+        let parts = Parts::read(&self.der).map_err(Error::MalformedRequest)?;
+        Ok(parts.key.encoding)
+    }
+
     /// Returns the contents of the request. Approvers use this function, and so does [`Authority::sign_request`], which
     /// encodes the returned contents and copies no bytes. The approved contents are therefore the contents that
     /// authenticate.

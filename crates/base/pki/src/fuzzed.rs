@@ -5,12 +5,13 @@ use std::time::{Duration, SystemTime};
 use rustls::pki_types::CertificateDer;
 
 use crate::{
-    authority::{Authority, LeafSpec, Validity},
+    authority::{Authority, LeafSpec},
     cert::Cert,
     client::{ClientCa, handshake_key},
     csr::SigningRequest,
     key::{Key, KeyAlgorithm},
     names::{Subject, Usage},
+    validity::Validity,
 };
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use proptest::prelude::*;
 
 use crate::{
-    authority::{Authority, Validity},
+    authority::Authority,
     cert::Cert,
     client::{ClientCa, ClientError},
     csr::SigningRequest,
@@ -16,6 +16,7 @@ use crate::{
     key::{Key, KeyAlgorithm},
     names::Usage,
     pem::encode,
+    validity::Validity,
 };
 
 const COMMON_NAME: &[u8] = &[0x55, 4, 3];

@@ -6,12 +6,12 @@ use aws_lc_rs::{
     rsa::KeySize,
     signature::{
         ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING,
-        ECDSA_P521_SHA512_ASN1_SIGNING, EcdsaKeyPair, EcdsaSigningAlgorithm, KeyPair,
-        RSA_PKCS1_SHA256, RsaKeyPair,
+        ECDSA_P521_SHA512_ASN1_SIGNING, EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair,
+        KeyPair, RSA_PKCS1_SHA256, RsaKeyPair,
     },
 };
 
-use crate::{error::Error, pem};
+use crate::{error::Error, pem, workload::WorkloadKeyType};
 
 /// The key algorithms of a cluster (kubeadm's `encryptionAlgorithm`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,14 +59,24 @@ impl FromStr for KeyAlgorithm {
 
 enum Pair {
     Ecdsa(EcdsaKeyPair, Curve),
+    /// Only workloads have such keys.
+    Ed25519(Ed25519KeyPair),
     Rsa(RsaKeyPair),
+}
+
+/// The signature algorithm of a key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SignatureKind {
+    Ecdsa(Curve),
+    Ed25519,
+    Rsa,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Curve {
     P256,
     P384,
-    /// Never generated here, but an existing CA may use it.
+    /// Generated only for workloads, but an existing CA may use it.
     P521,
 }
 
@@ -87,6 +97,7 @@ impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match &self.0 {
             Pair::Ecdsa(..) => "Key(ECDSA)",
+            Pair::Ed25519(_) => "Key(Ed25519)",
             Pair::Rsa(_) => "Key(RSA)",
         })
     }
@@ -107,6 +118,26 @@ impl Key {
             KeyAlgorithm::EcdsaP384 => ecdsa(Curve::P384),
         };
         pair.map(Self).map_err(key_error("generate"))
+    }
+
+    /// Generates a key of a workload's type. RSA takes up to a second.
+    pub fn generate_for_workload(kind: WorkloadKeyType) -> Result<Self, Error> {
+        let algorithm = match kind {
+            WorkloadKeyType::Rsa3072 => KeyAlgorithm::Rsa3072,
+            WorkloadKeyType::Rsa4096 => KeyAlgorithm::Rsa4096,
+            WorkloadKeyType::EcdsaP256 => KeyAlgorithm::EcdsaP256,
+            WorkloadKeyType::EcdsaP384 => KeyAlgorithm::EcdsaP384,
+            WorkloadKeyType::EcdsaP521 => {
+                let pair = EcdsaKeyPair::generate(Curve::P521.signing());
+                let pair = pair.map_err(key_error("generate"))?;
+                return Ok(Self(Pair::Ecdsa(pair, Curve::P521)));
+            }
+            WorkloadKeyType::Ed25519 => {
+                let pair = Ed25519KeyPair::generate().map_err(key_error("generate"))?;
+                return Ok(Self(Pair::Ed25519(pair)));
+            }
+        };
+        Self::generate(algorithm)
     }
 
     /// Parses the first private key of a PEM text: PKCS#8, PKCS#1 or SEC 1.
@@ -134,7 +165,7 @@ impl Key {
             .ok_or(Error::UnsupportedKey)
     }
 
-    /// Encodes the key like kubeadm: PKCS#1 for RSA and SEC 1 for ECDSA.
+    /// Encodes the key like kubeadm: PKCS#1 for RSA and SEC 1 for ECDSA. Ed25519 has only PKCS#8.
     pub fn to_pem(&self) -> Result<String, Error> {
         match &self.0 {
             Pair::Ecdsa(pair, _) => {
@@ -142,14 +173,23 @@ impl Key {
                     pair.private_key().as_der().map_err(key_error("encode"))?;
                 Ok(pem::encode("EC PRIVATE KEY", der.as_ref()))
             }
+            Pair::Ed25519(_) => self.to_pkcs8_pem(),
             Pair::Rsa(_) => Ok(pem::encode("RSA PRIVATE KEY", &inner_of_pkcs8(&self.to_pkcs8()?)?)),
         }
+    }
+
+    /// Encodes the key in PKCS#8 as PEM.
+    pub fn to_pkcs8_pem(&self) -> Result<String, Error> {
+        Ok(pem::encode("PRIVATE KEY", &self.to_pkcs8()?))
     }
 
     /// Encodes the key in PKCS#8, which every TLS and JWT library reads.
     pub(crate) fn to_pkcs8(&self) -> Result<Vec<u8>, Error> {
         match &self.0 {
             Pair::Ecdsa(pair, _) => {
+                Ok(pair.to_pkcs8v1().map_err(key_error("encode"))?.as_ref().to_vec())
+            }
+            Pair::Ed25519(pair) => {
                 Ok(pair.to_pkcs8v1().map_err(key_error("encode"))?.as_ref().to_vec())
             }
             Pair::Rsa(pair) => {
@@ -163,6 +203,7 @@ impl Key {
     pub fn public_der(&self) -> Result<Vec<u8>, Error> {
         let der: PublicKeyX509Der<'_> = match &self.0 {
             Pair::Ecdsa(pair, _) => pair.public_key().as_der(),
+            Pair::Ed25519(pair) => pair.public_key().as_der(),
             Pair::Rsa(pair) => pair.public_key().as_der(),
         }
         .map_err(key_error("encode the public half of"))?;
@@ -179,7 +220,7 @@ impl Key {
         match &self.0 {
             Pair::Ecdsa(_, Curve::P256) => Some(KeyAlgorithm::EcdsaP256),
             Pair::Ecdsa(_, Curve::P384) => Some(KeyAlgorithm::EcdsaP384),
-            Pair::Ecdsa(_, Curve::P521) => None,
+            Pair::Ecdsa(_, Curve::P521) | Pair::Ed25519(_) => None,
             Pair::Rsa(pair) => match pair.public_modulus_len() * 8 {
                 2048 => Some(KeyAlgorithm::Rsa2048),
                 3072 => Some(KeyAlgorithm::Rsa3072),
@@ -194,14 +235,15 @@ impl Key {
         Ok(rustls_pki_types::PrivatePkcs8KeyDer::from(self.to_pkcs8()?).into())
     }
 
-    pub(crate) fn curve(&self) -> Option<Curve> {
+    pub(crate) fn signature_kind(&self) -> SignatureKind {
         match &self.0 {
-            Pair::Ecdsa(_, curve) => Some(*curve),
-            Pair::Rsa(_) => None,
+            Pair::Ecdsa(_, curve) => SignatureKind::Ecdsa(*curve),
+            Pair::Ed25519(_) => SignatureKind::Ed25519,
+            Pair::Rsa(_) => SignatureKind::Rsa,
         }
     }
 
-    /// Signs with SHA-256 (RSA, P-256), SHA-384 (P-384) or SHA-512 (P-521), like Go.
+    /// Signs with SHA-256 (RSA, P-256), SHA-384 (P-384), SHA-512 (P-521) or Ed25519, like Go.
     pub(crate) fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
         let random = SystemRandom::new();
         match &self.0 {
@@ -209,6 +251,7 @@ impl Key {
                 .sign(&random, message)
                 .map(|s| s.as_ref().to_vec())
                 .map_err(key_error("sign with")),
+            Pair::Ed25519(pair) => Ok(pair.sign(message).as_ref().to_vec()),
             Pair::Rsa(pair) => {
                 let mut signature = vec![0; pair.public_modulus_len()];
                 pair.sign(&RSA_PKCS1_SHA256, &random, message, &mut signature)

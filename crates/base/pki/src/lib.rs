@@ -35,8 +35,10 @@ mod pem;
 mod self_signed;
 mod signature;
 mod subject;
+mod validity;
+mod workload;
 
-pub use authority::{Authority, LeafSpec, Validity};
+pub use authority::{Authority, LeafSpec};
 pub use cert::{Cert, CertInfo, format_time};
 pub use client::{ClientCa, ClientError, HandshakeKey, VerifiedClient, handshake_key};
 pub use csr::{RequestInfo, SigningRequest};
@@ -51,6 +53,8 @@ pub use key::{Key, KeyAlgorithm};
 pub use names::{AltName, Subject, Usage};
 pub use pem::{decode_all, encode};
 pub use self_signed::{keep_self_signed, self_signed};
+pub use validity::Validity;
+pub use workload::{WorkloadKeyError, WorkloadKeyType, verify_possession};
 
 #[cfg(test)]
 mod tests;

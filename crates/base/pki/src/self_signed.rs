@@ -7,12 +7,13 @@ use std::{
 };
 
 use crate::{
-    authority::{Authority, LeafSpec, Validity},
+    authority::{Authority, LeafSpec},
     cert::Cert,
     error::Error,
     files::{KEY_MODE, PUBLIC_MODE, write_file},
     key::KeyAlgorithm,
     names::{AltName, Subject, Usage},
+    validity::Validity,
 };
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);

@@ -1,0 +1,163 @@
+//! The keys of workloads, for which kubelets make PodCertificateRequests.
+
+use x509_parser::{prelude::FromDer, public_key::PublicKey, x509::SubjectPublicKeyInfo};
+
+use crate::signature;
+
+/// A type of key that a Pod's certificate may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkloadKeyType {
+    Rsa3072,
+    Rsa4096,
+    EcdsaP256,
+    EcdsaP384,
+    EcdsaP521,
+    Ed25519,
+}
+
+/// The reason why a public key is no key of a workload, in upstream's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WorkloadKeyError {
+    #[error("must be a valid PKIX-serialized public key")]
+    Malformed,
+    #[error("elliptic public keys must use curve P256, P384, or P521")]
+    Curve,
+    #[error("RSA keys must have modulus size 3072 or 4096")]
+    RsaBits,
+    #[error("unknown public key type; supported types are Ed25519, ECDSA, and RSA")]
+    Kind,
+}
+
+const ED25519: &str = "1.3.101.112";
+const ECDSA_SHA256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02];
+const RSA_PSS: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0a];
+const ED25519_BYTES: &[u8] = &[0x2b, 0x65, 0x70];
+
+impl WorkloadKeyType {
+    /// All types, in the API's order.
+    pub const ALL: [Self; 6] = [
+        Self::Rsa3072,
+        Self::Rsa4096,
+        Self::EcdsaP256,
+        Self::EcdsaP384,
+        Self::EcdsaP521,
+        Self::Ed25519,
+    ];
+
+    /// Returns the API's name of the type.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Rsa3072 => "RSA3072",
+            Self::Rsa4096 => "RSA4096",
+            Self::EcdsaP256 => "ECDSAP256",
+            Self::EcdsaP384 => "ECDSAP384",
+            Self::EcdsaP521 => "ECDSAP521",
+            Self::Ed25519 => "ED25519",
+        }
+    }
+
+    /// Returns the type with this name, or `None`.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
+    }
+
+    /// Returns the type of a public key (SubjectPublicKeyInfo in DER).
+    ///
+    /// # Errors
+    ///
+    /// Rejects malformed keys, and keys of other types and sizes.
+    pub fn of_public_key(der: &[u8]) -> Result<Self, WorkloadKeyError> {
+        let (rest, info) =
+            SubjectPublicKeyInfo::from_der(der).map_err(|_| WorkloadKeyError::Malformed)?;
+        if !rest.is_empty() {
+            return Err(WorkloadKeyError::Malformed);
+        }
+        if info.algorithm.algorithm.to_id_string() == ED25519 {
+            let is_whole = info.subject_public_key.data.len() == 32;
+            return if is_whole { Ok(Self::Ed25519) } else { Err(WorkloadKeyError::Malformed) };
+        }
+        match info.parsed().map_err(|_| WorkloadKeyError::Malformed)? {
+            PublicKey::RSA(rsa) => match rsa.key_size() {
+                3072 => Ok(Self::Rsa3072),
+                4096 => Ok(Self::Rsa4096),
+                _ => Err(WorkloadKeyError::RsaBits),
+            },
+            PublicKey::EC(_) => {
+                let curve = info.algorithm.parameters.as_ref().and_then(|any| any.as_oid().ok());
+                match curve.map(|oid| oid.to_id_string()).as_deref() {
+                    Some("1.2.840.10045.3.1.7") => Ok(Self::EcdsaP256),
+                    Some("1.3.132.0.34") => Ok(Self::EcdsaP384),
+                    Some("1.3.132.0.35") => Ok(Self::EcdsaP521),
+                    _ => Err(WorkloadKeyError::Curve),
+                }
+            }
+            _ => Err(WorkloadKeyError::Kind),
+        }
+    }
+
+    fn is_rsa(self) -> bool {
+        matches!(self, Self::Rsa3072 | Self::Rsa4096)
+    }
+}
+
+/// Verifies the proof that a sender holds the private key of a public key: the signature of a message. RSA uses PSS
+/// with a salt of the digest's length, and ECDSA SHA-256.
+///
+/// # Errors
+///
+/// Returns the error of a key that is no key of a workload. `Ok(false)` means that the signature is wrong.
+pub fn verify_possession(
+    public_key: &[u8],
+    message: &[u8],
+    signature: &[u8],
+) -> Result<bool, WorkloadKeyError> {
+    let algorithm = match WorkloadKeyType::of_public_key(public_key)? {
+        WorkloadKeyType::Ed25519 => ED25519_BYTES,
+        kind if kind.is_rsa() => RSA_PSS,
+        _ => ECDSA_SHA256,
+    };
+    Ok(signature::verify(algorithm, public_key, message, signature).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Key, KeyAlgorithm, SigningRequest, Subject};
+
+    #[test]
+    fn signs_requests_with_keys_of_all_types() {
+        for kind in WorkloadKeyType::ALL {
+            assert_eq!(WorkloadKeyType::named(kind.as_str()), Some(kind));
+            let key = Key::generate_for_workload(kind).unwrap();
+            let public = key.public_der().unwrap();
+            assert_eq!(WorkloadKeyType::of_public_key(&public), Ok(kind));
+            let request = SigningRequest::create(&Subject::default(), &[], &key).unwrap();
+            let read = SigningRequest::from_der(request.der().to_vec()).unwrap();
+            assert_eq!(read.public_key().unwrap(), public);
+            let pem = key.to_pkcs8_pem().unwrap();
+            assert!(pem.starts_with("-----BEGIN PRIVATE KEY-----\n"), "{pem}");
+        }
+    }
+
+    #[test]
+    fn rejects_other_keys_and_foreign_proofs() {
+        let public = |algorithm| Key::generate(algorithm).unwrap().public_der().unwrap();
+        let small = public(KeyAlgorithm::Rsa2048);
+        assert_eq!(WorkloadKeyType::of_public_key(&small), Err(WorkloadKeyError::RsaBits));
+        let mut longer = public(KeyAlgorithm::EcdsaP256);
+        longer.push(0);
+        for garbage in [&[][..], b"garbage", &longer, &[0x30; 10_000]] {
+            let found = WorkloadKeyType::of_public_key(garbage);
+            assert_eq!(found, Err(WorkloadKeyError::Malformed));
+        }
+        let key = Key::generate_for_workload(WorkloadKeyType::Ed25519).unwrap();
+        let (public, proof) = (key.public_der().unwrap(), key.sign(b"uid").unwrap());
+        assert_eq!(verify_possession(&public, b"uid", &proof), Ok(true));
+        assert_eq!(verify_possession(&public, b"other", &proof), Ok(false));
+        let other = Key::generate_for_workload(WorkloadKeyType::EcdsaP256).unwrap();
+        let (public, foreign) = (other.public_der().unwrap(), proof);
+        assert_eq!(verify_possession(&public, b"uid", &foreign), Ok(false));
+        let own = other.sign(b"uid").unwrap();
+        assert_eq!(verify_possession(&public, b"uid", &own), Ok(true));
+    }
+}
