@@ -289,8 +289,7 @@ mod tests {
     fn applies_settings_to_features() {
         let usual = FeatureGates::default();
         assert!(
-            usual.is_enabled("APIResponseCompression")
-                && !usual.is_enabled("PodCertificateRequest")
+            usual.is_enabled("APIResponseCompression") && !usual.is_enabled("ClientsAllowCBOR")
         );
         assert!(!usual.is_enabled("NodeDeclaredFeatures"), "it is on upstream and lacking here");
         let off = parsed("kube:APIResponseCompression=false,MemoryQoS=true").unwrap();
@@ -334,8 +333,8 @@ mod tests {
                 "cannot set feature gate SidecarContainers to false, feature is locked to true",
             ),
             (
-                "PodCertificateRequest=true",
-                "--feature-gates=PodCertificateRequest=true is not supported: the feature does not exist here; leave it off",
+                "ClientsAllowCBOR=true",
+                "--feature-gates=ClientsAllowCBOR=true is not supported: the feature does not exist here; leave it off",
             ),
             (
                 "WatchList=false",

@@ -113,6 +113,7 @@ resources! {
     RESOURCE_SLICES "resource.k8s.io" "resourceslices";
     CERTIFICATE_SIGNING_REQUESTS "certificates.k8s.io" "certificatesigningrequests";
     CLUSTER_TRUST_BUNDLES "certificates.k8s.io" "clustertrustbundles";
+    POD_CERTIFICATE_REQUESTS "certificates.k8s.io" "podcertificaterequests";
 }
 
 #[cfg(test)]

@@ -295,6 +295,30 @@ pub fn domain_prefixed_path(text: &str) -> Vec<String> {
     }
 }
 
+/// Validates a domain-prefixed key, such as `example.com/name`, in lower case.
+pub fn domain_prefixed_key(text: &str) -> Vec<String> {
+    let errors = qualified_name(text);
+    if errors.is_empty() && !text.contains('/') {
+        return vec!["must be a domain-prefixed key (such as \"acme.io/foo\")".into()];
+    }
+    errors
+}
+
+/// Validates the reason of a condition.
+pub fn condition_reason(text: &str) -> Vec<String> {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let is_valid = text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.ends_with(is_word)
+        && text.chars().all(|c| is_word(c) || matches!(c, ',' | ':'));
+    if is_valid {
+        return Vec::new();
+    }
+    let rule = "a condition reason must start with alphabetic character, optionally followed by a string of \
+        alphanumeric characters or '_,:', and must end with an alphanumeric character or '_'";
+    let examples = ["my_name", "MY_NAME", "MyName", "ReasonA,ReasonB", "ReasonA:ReasonB"];
+    vec![mismatch(rule, "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?", &examples)]
+}
+
 /// Validates labels. Each error names the whole map, as upstream's do.
 pub fn labels(labels: &BTreeMap<String, String>, path: &Path) -> ErrorList {
     let mut errors = ErrorList::new();
@@ -322,10 +346,14 @@ pub fn annotations(annotations: &BTreeMap<String, String>, path: &Path) -> Error
                 .map(|m| FieldError::invalid(path, key.as_str(), m)),
         );
     }
-    if annotations.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>() > ANNOTATIONS_MAX_BYTES {
-        errors.push(FieldError::too_long(path, ANNOTATIONS_MAX_BYTES));
-    }
+    errors.extend(annotations_size(annotations, path));
     errors
+}
+
+/// Validates the total size of annotations.
+pub fn annotations_size(annotations: &BTreeMap<String, String>, path: &Path) -> Option<FieldError> {
+    let size: usize = annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
+    (size > ANNOTATIONS_MAX_BYTES).then(|| FieldError::too_long(path, ANNOTATIONS_MAX_BYTES))
 }
 
 /// Replaces the trailing dash of a `generateName` by a letter, because characters are appended to it.

@@ -14,6 +14,7 @@ mod event;
 mod flowcontrol;
 mod networking;
 mod node;
+mod pod_certificates;
 mod policies;
 mod policy;
 mod resource;
@@ -71,6 +72,7 @@ pub fn strategy(group: &str, resource: &str) -> &'static Strategy {
         ("batch", "jobs") => &batch::JOB,
         ("certificates.k8s.io", "certificatesigningrequests") => &certificates::REQUEST,
         ("certificates.k8s.io", "clustertrustbundles") => &trust_bundle::CLUSTER_TRUST_BUNDLE,
+        ("certificates.k8s.io", "podcertificaterequests") => &pod_certificates::REQUEST,
         ("coordination.k8s.io", "leases") => &core::LEASE,
         ("discovery.k8s.io", "endpointslices") => &networking::ENDPOINT_SLICE,
         ("flowcontrol.apiserver.k8s.io", "flowschemas") => &flowcontrol::FLOW_SCHEMA,

@@ -15,14 +15,17 @@ pub mod expressions;
 mod fields;
 #[cfg(test)]
 mod fuzzed;
+mod gated_fields;
 mod kinds;
 mod meta;
 mod pod;
 pub mod quota;
+mod signers;
 mod strategy;
 pub mod table;
 mod warnings;
 
+pub use gated_fields::drop_pod_certificates;
 pub use kinds::{CLEANUP, PartPaths, api_approval, service, strategy};
 pub use meta::NameRule;
 pub use pod::check_node_affinity;

@@ -55,6 +55,8 @@ pub struct Strategy {
     pub check_update: fn(&Value, &Value, &mut ErrorList),
     /// Validation of a status change from the second to the first object.
     pub check_status: fn(&Value, &Value, &mut ErrorList),
+    /// Validation of a status change from the second to the first object at the given time.
+    pub check_status_at: fn(&Value, &Value, &str, &mut ErrorList),
     /// Returns the `Warning` headers for a new object, or for a change from the old one.
     pub warnings: fn(&Value, Option<&Value>) -> Warnings,
     /// The subresources that write a part of the object, except `status`.
@@ -121,6 +123,7 @@ impl Strategy {
         check_create: |_, _| {},
         check_update: |_, _, _| {},
         check_status: |_, _, _| {},
+        check_status_at: |_, _, _, _| {},
         warnings: |_, _| Warnings::new(),
         subresources: &[],
         selectable: &[],
@@ -247,10 +250,17 @@ impl Strategy {
         fields::check(object, self.fields, &Path::new(""), errors);
     }
 
-    /// Validates an update of `status`.
-    pub fn status_errors(&self, new: &Value, old: &Value, namespaced: bool) -> ErrorList {
+    /// Validates an update of `status` at the given time.
+    pub fn status_errors(
+        &self,
+        new: &Value,
+        old: &Value,
+        namespaced: bool,
+        now: &str,
+    ) -> ErrorList {
         let mut errors = meta::check_update(new, old, namespaced);
         (self.check_status)(new, old, &mut errors);
+        (self.check_status_at)(new, old, now, &mut errors);
         errors
     }
 

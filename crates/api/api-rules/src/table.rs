@@ -88,6 +88,7 @@ fn table(group: &str, resource: &str) -> &'static Table {
         ("batch", "jobs") => &batch::JOBS,
         ("certificates.k8s.io", "certificatesigningrequests") => &security::SIGNING_REQUESTS,
         ("certificates.k8s.io", "clustertrustbundles") => &security::TRUST_BUNDLES,
+        ("certificates.k8s.io", "podcertificaterequests") => &security::POD_CERTIFICATES,
         ("coordination.k8s.io", "leases") => &cluster::LEASES,
         ("discovery.k8s.io", "endpointslices") => &network::ENDPOINT_SLICES,
         ("flowcontrol.apiserver.k8s.io", "flowschemas") => &cluster::FLOW_SCHEMAS,

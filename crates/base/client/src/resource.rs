@@ -74,6 +74,8 @@ resources! {
         "certificatesigningrequests" "CertificateSigningRequest" false;
     CLUSTER_TRUST_BUNDLES "certificates.k8s.io" "v1beta1"
         "clustertrustbundles" "ClusterTrustBundle" false;
+    POD_CERTIFICATE_REQUESTS "certificates.k8s.io" "v1beta1"
+        "podcertificaterequests" "PodCertificateRequest" true;
     STORAGE_VERSION_MIGRATIONS "storagemigration.k8s.io" "v1beta1"
         "storageversionmigrations" "StorageVersionMigration" false;
     DEVICE_TAINT_RULES "resource.k8s.io" "v1beta2" "devicetaintrules" "DeviceTaintRule" false;

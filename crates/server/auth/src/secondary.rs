@@ -5,6 +5,7 @@
 //! themselves, because a flag can disable a plugin and impersonation precedes the handler. These rows are listed for
 //! completeness.
 
+mod certificates;
 mod claims;
 mod create;
 mod escalation;
@@ -201,6 +202,13 @@ pub static SECONDARY_CHECKS: &[SecondaryCheck] = &[
         &["status"],
         "sign for a signer",
         CheckSite::InAdmission("CertificateSigning"),
+    ),
+    on(
+        CERTIFICATES,
+        "podcertificaterequests",
+        &["status"],
+        "sign for a signer of Pods",
+        CheckSite::InValidation(certificates::validate_signing),
     ),
     on(
         CERTIFICATES,

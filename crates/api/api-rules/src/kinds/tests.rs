@@ -456,7 +456,7 @@ fn strategies_accept_random_objects() {
             }
             let mut status = object.clone();
             strategy.prepare_status(&mut status, &old, NOW);
-            strategy.status_errors(&status, &old, resource.namespaced);
+            strategy.status_errors(&status, &old, resource.namespaced, NOW);
             strategy.prepare_update(&mut object, &old, NOW);
             strategy.update_errors(&object, &old, resource.namespaced);
             strategy.defaults(&mut object);

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
+use pki::WorkloadKeyType;
 use serde_json::Value;
 
 use super::{
@@ -10,8 +11,11 @@ use super::{
     paths::{validate_local_path, validate_no_dot_dot},
     references::{validate_field_ref, validate_resource_field},
 };
-use crate::fields::{
-    validate_label_selector, validate_optional_one_of, validate_present, validate_signer_name,
+use crate::{
+    fields::{
+        validate_label_selector, validate_optional_one_of, validate_present, validate_signer_name,
+    },
+    signers::{MIN_LIFETIME, max_lifetime, validate_user_annotations},
 };
 
 /// The required fields of volume sources.
@@ -250,6 +254,7 @@ fn validate_projected(source: &Value, path: &Path, errors: &mut ErrorList) {
             "downwardAPI" => validate_downward(source, &path, errors),
             "serviceAccountToken" => validate_token(source, &path, errors),
             "clusterTrustBundle" => validate_trust_bundle(source, &path, errors),
+            "podCertificate" => validate_certificate(source, &path, errors),
             _ => {}
         }
     }
@@ -259,7 +264,13 @@ fn validate_projected(source: &Value, path: &Path, errors: &mut ErrorList) {
 fn source_paths(entry: &Value) -> impl Iterator<Item = &str> {
     let items = ["secret.items", "configMap.items", "downwardAPI.items"];
     let listed = items.into_iter().flat_map(|list| entry.items(list)).map(|i| i.text("path"));
-    let alone = ["serviceAccountToken.path", "clusterTrustBundle.path"];
+    let alone = [
+        "serviceAccountToken.path",
+        "clusterTrustBundle.path",
+        "podCertificate.credentialBundlePath",
+        "podCertificate.keyPath",
+        "podCertificate.certificateChainPath",
+    ];
     listed.chain(alone.into_iter().map(|path| entry.text(path)))
 }
 
@@ -295,6 +306,41 @@ fn validate_trust_bundle(source: &Value, path: &Path, errors: &mut ErrorList) {
     validate_local_path(source.text("path"), &path.child("path"), errors);
 }
 
+fn validate_certificate(source: &Value, path: &Path, errors: &mut ErrorList) {
+    let signer = source.text("signerName");
+    validate_signer_name(signer, &path.child("signerName"), errors);
+    let (kind, known) = (source.text("keyType"), WorkloadKeyType::ALL.map(WorkloadKeyType::as_str));
+    if !known.contains(&kind) {
+        errors.push(FieldError::not_supported(&path.child("keyType"), kind, &known));
+    }
+    if let Some(seconds) = source.opt_int("maxExpirationSeconds") {
+        let (shortest, longest) = (MIN_LIFETIME, max_lifetime(signer));
+        let limit = if seconds < shortest {
+            Some((">=", shortest))
+        } else if seconds > longest {
+            Some(("<=", longest))
+        } else {
+            None
+        };
+        if let Some((relation, limit)) = limit {
+            let detail = format!("if provided, maxExpirationSeconds must be {relation} {limit}");
+            let path = path.child("maxExpirationSeconds");
+            errors.push(FieldError::invalid(&path, seconds, detail));
+        }
+    }
+    let paths = ["credentialBundlePath", "keyPath", "certificateChainPath"];
+    for field in paths.iter().filter(|field| !source.blank(**field)) {
+        validate_local_path(source.text(*field), &path.child(field), errors);
+    }
+    if paths.iter().all(|field| source.blank(*field)) {
+        let detail =
+            "specify at least one of credentialBundlePath, keyPath, and certificateChainPath";
+        errors.push(FieldError::required(path, detail));
+    }
+    let annotations = path.child("userAnnotations");
+    validate_user_annotations(source.at("userAnnotations"), &annotations, errors);
+}
+
 fn validate_token(source: &Value, path: &Path, errors: &mut ErrorList) {
     validate_present(source, "path", path, errors);
     validate_local_path(source.text("path"), &path.child("path"), errors);
@@ -322,6 +368,41 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn rejects_certificates_without_valid_key_lifetime_and_path() {
+        let source = |fields: Value| {
+            let mut source = json!({"signerName": "a.b/c", "keyType": "ED25519"});
+            source.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            let mut errors = ErrorList::default();
+            validate_certificate(&source, &Path::new("c"), &mut errors);
+            if errors.is_empty() { String::new() } else { api_meta::aggregate(&errors) }
+        };
+        for (fields, words) in [
+            (json!({"keyPath": "k"}), ""),
+            (
+                json!({"credentialBundlePath": "b", "maxExpirationSeconds": 7_862_400, "userAnnotations": {"a.b/c": "d"}}),
+                "",
+            ),
+            (json!({}), "specify at least one of credentialBundlePath"),
+            (json!({"keyPath": "../k"}), "c.keyPath: Invalid value"),
+            (json!({"keyPath": "k", "signerName": "plain"}), "c.signerName"),
+            (json!({"keyPath": "k", "keyType": "RSA2048"}), "c.keyType: Unsupported value"),
+            (json!({"keyPath": "k", "maxExpirationSeconds": 3599}), "must be >= 3600"),
+            (json!({"keyPath": "k", "maxExpirationSeconds": 7_862_401}), "must be <= 7862400"),
+            (
+                json!({"keyPath": "k", "maxExpirationSeconds": 86_401, "signerName": "kubernetes.io/x"}),
+                "must be <= 86400",
+            ),
+            (json!({"keyPath": "k", "userAnnotations": {"plain": "d"}}), "domain-prefixed key"),
+        ] {
+            let found = source(fields.clone());
+            assert!(
+                found.contains(words) && found.is_empty() == words.is_empty(),
+                "{fields}: {found}"
+            );
+        }
+    }
 
     #[test]
     fn rejects_trust_bundles_without_one_valid_reference() {

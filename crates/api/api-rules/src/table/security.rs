@@ -15,6 +15,30 @@ pub(super) static TRUST_BUNDLES: Table = Table {
     cells: |bundle, _| vec![name(bundle), json!(bundle.text("spec.signerName"))],
 };
 
+pub(super) static POD_CERTIFICATES: Table = Table {
+    columns: &[
+        NAME,
+        text("PodName"),
+        text("ServiceAccountName"),
+        text("NodeName"),
+        text("SignerName"),
+        text("State"),
+    ],
+    cells: |request, _| {
+        let spec = |field: &str| json!(request.at("spec").text(field));
+        let state = request.items("status.conditions").iter().find(|c| c.text("status") == "True");
+        let state = state.map_or("Pending", |condition| condition.text("type"));
+        vec![
+            name(request),
+            spec("podName"),
+            spec("serviceAccountName"),
+            spec("nodeName"),
+            spec("signerName"),
+            json!(state),
+        ]
+    },
+};
+
 pub(super) static BINDINGS: Table = Table {
     columns: &[
         NAME,

@@ -1,5 +1,6 @@
 //! NodeRestriction: limits a kubelet to its own Node and to the Pods that are bound to it.
 
+mod certificates;
 mod nodes;
 mod pods;
 mod refusal;
@@ -46,6 +47,9 @@ fn check(request: &Request<'_>, node: &str, object: &Value) -> Result<(), Refusa
     }
     if *resource == GroupResource::CERTIFICATE_SIGNING_REQUESTS {
         return resources::check_signing_request(request, node, object);
+    }
+    if *resource == GroupResource::POD_CERTIFICATE_REQUESTS {
+        return certificates::check(request, node, object);
     }
     if *resource == GroupResource::PERSISTENT_VOLUME_CLAIMS {
         return resources::check_claim(request, node, object);

@@ -177,7 +177,8 @@ impl Kind {
         api_patch::update(&self.context("s", "status", reset), Some(old), &mut status);
         self.strategy.prepare_status(&mut status, old, NOW);
         self.admit(Operation::Update, &mut status, Some(old), "status");
-        self.answer(&status, self.strategy.status_errors(&status, old, self.resource.namespaced));
+        let namespaced = self.resource.namespaced;
+        self.answer(&status, self.strategy.status_errors(&status, old, namespaced, NOW));
         for part in self.strategy.subresources {
             let mut changed = new.clone();
             black_box(self.strategy.prepare_subresource(part.name, &mut changed, old, NOW));

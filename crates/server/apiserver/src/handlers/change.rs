@@ -145,13 +145,13 @@ async fn attempt(
     if update.track {
         track(call, Some(&old), &mut new);
     }
-    prepare(call, update.part, &old, &mut new)?;
+    prepare(state, call, update.part, &old, &mut new)?;
     if let (None, Some((admission, attributes))) = (update.view, &admission) {
         let changed = admission.admit(attributes, &mut new).await?;
         if changed {
             // Webhooks must not set fields that the caller may not set.
             meta::keep_immutable_fields(definition, &old, &mut new)?;
-            prepare(call, update.part, &old, &mut new)?;
+            prepare(state, call, update.part, &old, &mut new)?;
             decode::defaults(call.served(), definition, &mut new)?;
         }
     }
@@ -175,11 +175,22 @@ async fn attempt(
 }
 
 /// Restores fields that the caller may not set from the old object.
-fn prepare(call: &Call, part: Part, old: &Value, new: &mut Value) -> Result<(), Box<Status>> {
+fn prepare(
+    state: &State,
+    call: &Call,
+    part: Part,
+    old: &Value,
+    new: &mut Value,
+) -> Result<(), Box<Status>> {
     let definition = &call.resource.definition;
     let now = clock::now().to_string();
     match part {
-        Part::Main => definition.strategy.prepare_update(new, old, &now),
+        Part::Main => {
+            definition.strategy.prepare_update(new, old, &now);
+            if !state.config.features.is_enabled("PodCertificateRequest") {
+                api_rules::drop_pod_certificates(definition.strategy, new, Some(old));
+            }
+        }
         Part::Status => definition.strategy.prepare_status(new, old, &now),
         Part::Sub => {
             let name = &call.path.subresource;
@@ -205,7 +216,9 @@ fn check_changed(
             [new, old].map(|tree| definition.in_validated_version(call.served(), tree));
         match part {
             Part::Main => strategy.update_errors(&new, &old, namespaced),
-            Part::Status => strategy.status_errors(&new, &old, namespaced),
+            Part::Status => {
+                strategy.status_errors(&new, &old, namespaced, &clock::now().to_string())
+            }
             Part::Sub => {
                 strategy.subresource_errors(&call.path.subresource, &new, &old, namespaced)
             }

@@ -91,6 +91,9 @@ pub(super) async fn insert(
     meta::begin_life(&mut tree);
     meta::sign(call, &mut tree);
     definition.strategy.prepare_create(&mut tree, &clock::now().to_string());
+    if !state.config.features.is_enabled("PodCertificateRequest") {
+        api_rules::drop_pod_certificates(definition.strategy, &mut tree, None);
+    }
     if definition.custom.is_some() && definition.strategy.status.is_some() {
         // The preparation has removed the status, which may have defaults.
         decode::member_defaults(call.served(), &mut tree)?;

@@ -149,3 +149,141 @@ async fn keeps_trust_bundles_while_their_version_is_off() {
     again.admin().get(alpha).await.refused(404, "NotFound");
     again.tasks.shutdown().stop();
 }
+
+/// A signer's authority, and a Pod's key with its request.
+struct PodCertificate {
+    authority: pki::Authority,
+    key: pki::Key,
+}
+
+impl PodCertificate {
+    fn new() -> Self {
+        let algorithm = pki::KeyAlgorithm::EcdsaP256;
+        let validity = crate::harness::validity();
+        let key = pki::Key::generate_for_workload(pki::WorkloadKeyType::Ed25519).unwrap();
+        Self { authority: pki::Authority::create("ca", algorithm, validity).unwrap(), key }
+    }
+
+    fn request(&self, name: &str) -> Value {
+        let stub = pki::SigningRequest::create(&pki::Subject::default(), &[], &self.key).unwrap();
+        let stub = data_encoding::BASE64.encode(stub.der());
+        json!({"metadata": {"name": name}, "spec": {"signerName": "a.b/c", "podName": "p",
+            "podUID": "1", "serviceAccountName": "default", "serviceAccountUID": "2",
+            "nodeName": "n1", "nodeUID": "3", "stubPKCS10Request": stub}})
+    }
+
+    fn status(&self) -> Value {
+        let seconds = |time: std::time::SystemTime| api_meta::Timestamp::from(time).to_seconds();
+        let now = std::time::SystemTime::from(seconds(std::time::SystemTime::now()));
+        let not_after = now + std::time::Duration::from_secs(7200);
+        let validity = pki::Validity { not_before: now, not_after };
+        let (subject, usage) = (pki::Subject::new("p"), pki::Usage::Client);
+        let spec = pki::LeafSpec { subject, alt_names: Vec::new(), usage };
+        let chain = self.authority.issue(&spec, &self.key, validity).unwrap().to_pem();
+        let refresh = now + std::time::Duration::from_secs(3600);
+        json!({"status": {"certificateChain": chain, "notBefore": seconds(now),
+            "notAfter": seconds(not_after), "beginRefreshAt": seconds(refresh),
+            "conditions": [{"type": "Issued", "status": "True", "reason": "Signed",
+                "lastTransitionTime": seconds(now)}]}})
+    }
+}
+
+/// Binds a user to a new cluster role with one rule.
+async fn allow(api: &Api, name: &str, user: &str, rule: Value) {
+    let role = json!({"metadata": {"name": name}, "rules": [rule]});
+    let binding = json!({"metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]});
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    api.post(&format!("{rbac}/clusterroles"), &role).await.ok();
+    api.post(&format!("{rbac}/clusterrolebindings"), &binding).await.ok();
+    // The answer waits for the cache from which rights are decided.
+    api.get(&format!("{rbac}/clusterrolebindings")).await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_signers_issue_certificates_of_pods() {
+    let gate = ["PodCertificateRequest=true"];
+    let server = configured("certificates.k8s.io/v1beta1=true", &gate).await;
+    let api = server.admin();
+    assert_eq!(
+        resources(&api, "certificates.k8s.io/v1beta1").await,
+        ["podcertificaterequests", "podcertificaterequests/status"]
+    );
+    let namespace = api.namespace().await;
+    let path =
+        format!("/apis/certificates.k8s.io/v1beta1/namespaces/{namespace}/podcertificaterequests");
+    let certificate = PodCertificate::new();
+    let mut claimed = certificate.request("r");
+    claimed["status"] = certificate.status()["status"].clone();
+    let made = api.post(&path, &claimed).await.ok();
+    assert_eq!(made["spec"]["maxExpirationSeconds"], 86_400);
+    assert_eq!(made["status"], json!({}), "{made}");
+    // A service account creates no request without permission.
+    let groups = ["system:serviceaccounts", &format!("system:serviceaccounts:{namespace}")];
+    let account = server.user(&format!("system:serviceaccount:{namespace}:default"), &groups);
+    account.post(&path, &certificate.request("s")).await.refused(403, "Forbidden");
+    // Permission for the status is not enough.
+    let all = json!({"verbs": ["*"], "apiGroups": ["certificates.k8s.io"],
+        "resources": ["podcertificaterequests", "podcertificaterequests/status"]});
+    allow(&api, "statuses", "eve", all).await;
+    let other = json!({"verbs": ["sign"], "apiGroups": ["certificates.k8s.io"],
+        "resources": ["signers"], "resourceNames": ["a.b/other"]});
+    allow(&api, "other-signer", "eve", other).await;
+    let (eve, status) = (server.user("eve", &[]), certificate.status());
+    let at = format!("{path}/r/status");
+    let message = eve.patch(&at, "merge", &status).await.refused(422, "Invalid");
+    let wanted = "spec.signerName: Forbidden: User \"eve\" is not permitted to \"sign\" for signer \"a.b/c\"";
+    assert!(message.contains(wanted), "{message}");
+    // Labels by the status endpoint are not changed, and need no permission.
+    let labels = json!({"metadata": {"labels": {"a": "b"}}});
+    let same = eve.patch(&at, "merge", &labels).await.ok();
+    assert_eq!(same["metadata"]["labels"], Value::Null);
+    let own = json!({"verbs": ["sign"], "apiGroups": ["certificates.k8s.io"],
+        "resources": ["signers"], "resourceNames": ["a.b/*"]});
+    allow(&api, "signer", "eve", own).await;
+    let mut late = status.clone();
+    late["status"]["beginRefreshAt"] = late["status"]["notAfter"].clone();
+    let message = eve.patch(&at, "merge", &late).await.refused(422, "Invalid");
+    assert!(message.contains("at least 10 minutes before status.notAfter"), "{message}");
+    eve.patch(&at, "merge", &status).await.ok();
+    let again = json!({"status": {"beginRefreshAt": status["status"]["notBefore"]}});
+    let message = api.patch(&at, "merge", &again).await.refused(422, "Invalid");
+    assert!(message.contains("immutable after PodCertificateRequest is issued"), "{message}");
+    let table = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
+    let table: Value = api.send("GET", &path, &table, "").await.ok();
+    assert_eq!(table["rows"][0]["cells"], json!(["r", "p", "default", "n1", "a.b/c", "Issued"]));
+    for (field, count) in
+        [("spec.nodeName=n1", 1), ("spec.podName=q", 0), ("spec.signerName=a.b/c", 1)]
+    {
+        let field = field.replace('=', "%3D");
+        let found = api.get(&format!("{path}?fieldSelector={field}")).await.ok();
+        assert_eq!(found["items"].as_array().unwrap().len(), count, "{field}");
+    }
+    server.tasks.shutdown().stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn drops_certificates_of_pods_while_their_gate_is_off() {
+    let pod = |name: &str| {
+        json!({"metadata": {"name": name}, "spec": {
+        "containers": [{"name": "c", "image": "i"}], "automountServiceAccountToken": false,
+        "volumes": [{"name": "v", "projected": {"sources": [{"podCertificate": {
+            "signerName": "a.b/c", "keyType": "ED25519", "keyPath": "k"}}]}}]}})
+    };
+    for (gates, source) in [
+        (&[][..], json!({})),
+        (
+            &["PodCertificateRequest=true"][..],
+            json!({"podCertificate": {"signerName": "a.b/c", "keyType": "ED25519", "keyPath": "k",
+                "maxExpirationSeconds": 86_400}}),
+        ),
+    ] {
+        let server = configured("", gates).await;
+        let api = server.admin();
+        let namespace = api.namespace().await;
+        let made = api.post(&format!("/api/v1/namespaces/{namespace}/pods"), &pod("p")).await.ok();
+        assert_eq!(made["spec"]["volumes"][0]["projected"]["sources"], json!([source]));
+        server.tasks.shutdown().stop();
+    }
+}

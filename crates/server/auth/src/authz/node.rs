@@ -26,6 +26,8 @@ pub struct NodeAuthorizer {
     graph: RwLock<Graph>,
     /// The permissions of every node: the rules of `system:node`.
     rules: Vec<PolicyRule>,
+    /// `true` if nodes may create PodCertificateRequests.
+    has_certificates: bool,
 }
 
 #[derive(Default)]
@@ -73,7 +75,11 @@ impl NodeAuthorizer {
 
     /// Creates an authorizer without Pods, with the permissions that the features give to nodes.
     pub fn with_features(features: &FeatureGates) -> Self {
-        Self { graph: RwLock::default(), rules: node_rules(features) }
+        Self {
+            graph: RwLock::default(),
+            rules: node_rules(features),
+            has_certificates: features.is_enabled("PodCertificateRequest"),
+        }
     }
 
     /// Reports whether the node needs the object.
@@ -190,6 +196,20 @@ fn on_csi_node(node: &str, request: &Attributes<'_>) -> Decision {
     }
 }
 
+/// Allows the creation of PodCertificateRequests, which NodeRestriction limits, and lists of those of the node.
+fn on_certificate_request(node: &str, request: &Attributes<'_>) -> Decision {
+    match (request.subresource, request.verb) {
+        ("", "create") => Decision::Allow(None),
+        ("", "list" | "watch") if request.pinned_field("spec.nodeName") == Some(node) => {
+            Decision::Allow(None)
+        }
+        ("", "list" | "watch") => {
+            no_opinion("can only list/watch podcertificaterequests with nodeName field selector")
+        }
+        _ => no_opinion("can only create, list and watch podcertificaterequests"),
+    }
+}
+
 fn own(node: &str, request: &Attributes<'_>, kind: &str) -> Decision {
     if request.name == node {
         Decision::Allow(None)
@@ -258,6 +278,9 @@ impl Authorizer for NodeAuthorizer {
                     return self.authorize_read(node, request, &["get"], |_, name| {
                         Object::VolumeAttachment(name.into())
                     });
+                }
+                ("certificates.k8s.io", "podcertificaterequests") if self.has_certificates => {
+                    return on_certificate_request(node, request);
                 }
                 ("", "serviceaccounts") => return self.on_service_account(node, request),
                 ("coordination.k8s.io", "leases") => return on_lease(node, request),

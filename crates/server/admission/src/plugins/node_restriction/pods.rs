@@ -106,14 +106,12 @@ fn check_mirror(request: &Request<'_>, node: &str, pod: &Value) -> Result<(), Re
             )
             .into());
         }
-        if volume
-            .items("projected.sources")
-            .iter()
-            .any(|s| s.has("serviceAccountToken") || s.has("clusterTrustBundle"))
-        {
+        let credentials = ["serviceAccountToken", "clusterTrustBundle", "podCertificate"];
+        let sources = volume.items("projected.sources").iter();
+        if sources.flat_map(|s| credentials.map(|kind| s.has(kind))).any(|is_used| is_used) {
             return Err(format!(
                 "node {me} can not create pods that reference service account \
-                tokens or cluster trust bundles"
+                tokens, cluster trust bundles or pod certificates"
             )
             .into());
         }

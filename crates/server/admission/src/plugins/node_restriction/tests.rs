@@ -275,3 +275,66 @@ fn rejects_csr_for_other_node() {
     }
     assert!(ask("kube-apiserver-client", &["anybody"]).starts_with("admitted"));
 }
+
+fn certificate_request() -> Value {
+    json!({"metadata": {"name": "r", "namespace": "ns"}, "spec": {
+        "signerName": "a.b/c", "podName": "p", "podUID": "pod-uid", "nodeName": "n1",
+        "nodeUID": "node-uid", "serviceAccountName": "sa", "serviceAccountUID": "sa-uid"}})
+}
+
+/// Returns a cluster with a Pod on node n1 that has a certificate of the signer a.b/c.
+fn cluster_with_certificate(change: impl FnOnce(&mut Value)) -> Cluster {
+    let mut pod = pod("n1");
+    pod["spec"]["serviceAccountName"] = "sa".into();
+    let source = json!({"podCertificate": {"signerName": "a.b/c", "keyType": "ED25519"}});
+    pod["spec"]["volumes"] = json!([{"projected": {"sources": [source]}}]);
+    change(&mut pod);
+    let node = |name: &str, uid: &str| json!({"metadata": {"name": name, "uid": uid}});
+    let account = json!({"metadata": {"name": "sa", "namespace": "ns", "uid": "sa-uid"}});
+    Cluster::default()
+        .with(&GroupResource::NODES, node("n1", "node-uid"))
+        .with(&GroupResource::NODES, node("n2", "other-uid"))
+        .with(&GroupResource::PODS, pod)
+        .with(&GroupResource::SERVICE_ACCOUNTS, account)
+}
+
+#[test]
+fn node_requests_certificates_only_for_its_pods() {
+    let resource = GroupResource::POD_CERTIFICATE_REQUESTS;
+    let refusal = |cluster: &Cluster, node: &str, change: &dyn Fn(&mut Value)| {
+        let mut request = certificate_request();
+        change(&mut request["spec"]);
+        Try::create(cluster, &resource).by(kubelet(node)).refusal(&NodeRestriction, request)
+    };
+    let cluster = cluster_with_certificate(|_| {});
+    assert!(refusal(&cluster, "n1", &|_| {}).starts_with("admitted"));
+    let set = |node: &str, field: &'static str, value: &'static str| {
+        refusal(&cluster, node, &move |spec: &mut Value| spec[field] = value.into())
+    };
+    for (node, field, value, words) in [
+        ("n2", "podName", "p", "which is not the requesting node \"n2\""),
+        ("n1", "nodeName", "n2", "PodCertificateRequest.Spec.NodeName=\"n2\""),
+        ("n1", "nodeUID", "x", "names node UID \"x\", inconsistent with the running node"),
+        ("n1", "podName", "gone", "pods \"gone\" not found"),
+        ("n1", "podUID", "x", "contains pod UID (\"x\") which differs from running pod"),
+        ("n1", "serviceAccountName", "x", "contains serviceAccountName (\"x\") that differs"),
+        ("n1", "serviceAccountUID", "x", "names service account UID \"x\""),
+        ("n1", "signerName", "a.b/other", "no volume of pod \"ns/p\" has a podCertificate source"),
+    ] {
+        let found = set(node, field, value);
+        assert!(found.contains(words), "{field}: {found}");
+    }
+    // A node that names itself and another node's Pod.
+    let elsewhere = refusal(&cluster, "n2", &|spec| {
+        spec["nodeName"] = "n2".into();
+        spec["nodeUID"] = "other-uid".into();
+    });
+    assert!(elsewhere.contains("pod \"ns/p\" is not running on node \"n2\""), "{elsewhere}");
+    let mirror =
+        cluster_with_certificate(|pod| pod["metadata"]["annotations"] = json!({MIRROR: "x"}));
+    let found = refusal(&mirror, "n1", &|_| {});
+    assert!(found.contains("pod \"ns/p\" is a mirror pod"), "{found}");
+    let status = Try::update(&cluster, &resource, certificate_request()).sub("status");
+    let found = status.by(kubelet("n1")).refusal(&NodeRestriction, certificate_request());
+    assert!(found.contains("unexpected operation"), "{found}");
+}

@@ -221,3 +221,33 @@ proptest! {
         prop_assert!(graph.nodes.values().all(|counts| !counts.is_empty()));
     }
 }
+
+#[test]
+fn node_creates_and_lists_certificate_requests_of_its_pods() {
+    let features = FeatureGates::parse(["PodCertificateRequest=true"]).unwrap();
+    let nodes = NodeAuthorizer::with_features(&features);
+    let user = kubelet("n1");
+    let selector = |text: &str| text.parse::<FieldSelector>().unwrap();
+    let (mine, yours) =
+        (selector("spec.nodeName=n1,metadata.name=r"), selector("spec.nodeName=n2"));
+    let on = |verb, fields| Attributes {
+        field_selector: fields,
+        ..Attributes::resource(&user, verb, "certificates.k8s.io", "podcertificaterequests")
+            .in_namespace("ns")
+    };
+    for (attributes, allowed) in [
+        (on("create", None), true),
+        (on("list", Some(&mine)), true),
+        (on("watch", Some(&mine)), true),
+        (on("list", Some(&yours)), false),
+        (on("list", None), false),
+        (on("get", None).named("r"), false),
+        (on("delete", None).named("r"), false),
+        (on("update", None).with_subresource("status").named("r"), false),
+        (on("create", None).with_subresource("status").named("r"), false),
+    ] {
+        let decision = nodes.authorize(&attributes);
+        assert_eq!(decision.is_allowed(), allowed, "{} {:?}", attributes.verb, attributes.name);
+        assert!(!NodeAuthorizer::new().authorize(&attributes).is_allowed());
+    }
+}
