@@ -99,8 +99,9 @@ pub fn registry() -> &'static [Controller] {
             on ["certificatesigningrequests"] = certificates::start_signing;
         "certificatesigningrequest-cleaner-controller" as "certificate-controller"
             on ["certificatesigningrequests"] = certificates::start_cleaning;
-        "bootstrap-signer-controller" as "bootstrap-signer" on ["secrets" "configmaps"]
-            = bootstrap_tokens::start_signer;
+        "podcertificaterequest-cleaner-controller" as "podcertificaterequestcleaner"
+            on ["podcertificaterequests"] if "PodCertificateRequest" = certificates::start_cleaning_pods;
+        "bootstrap-signer-controller" as "bootstrap-signer" on ["secrets" "configmaps"] = bootstrap_tokens::start_signer;
         "token-cleaner-controller" as "token-cleaner" on ["secrets"] = bootstrap_tokens::start_cleaner;
         "node-lifecycle-controller" as "node-controller" on ["nodes" "leases" "pods"] = node_lifecycle::start;
         "taint-eviction-controller" as "node-controller" on ["pods" "nodes"] = node_lifecycle::start_eviction;

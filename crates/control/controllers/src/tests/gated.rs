@@ -120,3 +120,17 @@ async fn rule_evicts_pods_from_the_device() {
     .await;
     cluster.stop().await;
 }
+
+#[tokio::test]
+async fn old_requests_for_certificates_of_pods_are_deleted() {
+    const REQUESTS: Resource = Resource::POD_CERTIFICATE_REQUESTS;
+    let api = FakeApi::default();
+    let request = |name: &str| json!({"metadata": {"name": name, "namespace": "default"}});
+    for number in 0..500 {
+        api.create(&REQUESTS, request(&format!("old{number}"))).await;
+    }
+    let name = "podcertificaterequest-cleaner-controller";
+    let cluster = Cluster::start_on(api, &[name], with_gate("PodCertificateRequest"));
+    cluster.api.until("old requests are deleted", |api| api.list(&REQUESTS, "").is_empty()).await;
+    cluster.stop().await;
+}
