@@ -49,6 +49,11 @@ struct Spec {
 }
 
 impl NodeObject {
+    /// Returns the Node's UID.
+    pub fn uid(&self) -> &str {
+        &self.metadata.uid
+    }
+
     /// Returns the Node's labels.
     pub fn labels(&self) -> &BTreeMap<String, String> {
         &self.metadata.labels

@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use api_meta::go_quote;
 use kubelet_objects::ObjectsError;
 
 use crate::{operations::OperationError, program::VolumeProgramError};
@@ -48,6 +49,8 @@ pub enum Error {
     IscsiDevice(PathBuf),
     #[error(transparent)]
     TrustBundle(#[from] TrustBundleError),
+    #[error(transparent)]
+    Certificate(Box<CertificateError>),
     #[error("volumes of this type are not supported by this kubelet")]
     Unsupported,
 }
@@ -245,5 +248,39 @@ impl From<sys::Error> for Cause {
 impl From<ObjectsError> for Cause {
     fn from(error: ObjectsError) -> Self {
         Error::from(error).into()
+    }
+}
+
+/// The error of a Pod's certificate, in upstream's words if upstream has it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CertificateError {
+    #[error("credential bundle is not issued yet")]
+    NotIssued,
+    #[error(
+        "PodCertificateRequest was permanently {outcome}: reason={} message={}",
+        go_quote(reason),
+        go_quote(message)
+    )]
+    Refused { outcome: &'static str, reason: String, message: String },
+    #[error(
+        "the certificate chain of PodCertificateRequest {name} is rejected: {cause}; the signer must mend it, and the \
+         Pod be created again"
+    )]
+    Chain { name: String, cause: String },
+    #[error("keyType {0:?} of a podCertificate source is not supported by this kubelet")]
+    KeyType(String),
+    #[error("{0}")]
+    Key(String),
+    #[error("the Node object of this node has not been read yet")]
+    Node,
+    #[error(
+        "podCertificate sources need the feature gate PodCertificateRequest, which is off on this node"
+    )]
+    Off,
+}
+
+impl From<CertificateError> for Error {
+    fn from(error: CertificateError) -> Self {
+        Self::Certificate(Box::new(error))
     }
 }

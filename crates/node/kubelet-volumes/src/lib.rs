@@ -7,6 +7,8 @@
 //! - Directories are those of upstream's kubelet, so that each kubelet can take over the other's Pods.
 
 mod atomic;
+mod certificate;
+mod certificates;
 mod claim;
 mod config_map;
 mod csi;
@@ -39,8 +41,9 @@ mod volumes;
 pub use crate::csi::{
     PublishedVolume, StatsResponse, VOLUMES_IN_POD, published_volumes, query_usage,
 };
+pub use certificates::Certificates;
 pub use drivers::Drivers;
-pub use error::{ClaimError, CsiError, Error, MountError};
+pub use error::{CertificateError, ClaimError, CsiError, Error, MountError};
 pub use image::detach_block_volumes;
 pub use mount::{MountedVolumes, may_change};
 pub use nfs::NFS_IN_POD;

@@ -92,6 +92,7 @@ impl Volumes {
     pub async fn unmount(&self, uid: &str) -> Result<(), Error> {
         // A running mount would create the directory again.
         self.operations.wait_idle(uid).await?;
+        self.certificates.forget(uid);
         iscsi::unmount(self, uid).await?;
         // Drivers unmount their own volumes. After that, the Pod is no user of any volume.
         csi::unmount(self, uid).await?;

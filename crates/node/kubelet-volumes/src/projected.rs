@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Volume, VolumeProjection};
 use pod_core::files::{File, Files, Selection, check_path};
 
 use crate::{
-    config_map, downward_api,
+    certificate, config_map, downward_api,
     error::Error,
     ownership,
     plugin::{MountWork, Plugin, Prepared, Request},
@@ -23,8 +23,8 @@ impl Plugin for Projected {
         Some(Box::pin(async move {
             let mode = source.default_mode.unwrap_or(0o644);
             let mut files = Files::new();
-            for projection in source.sources.iter().flatten() {
-                files.extend(project(&request, projection, mode).await?);
+            for (index, projection) in source.sources.iter().flatten().enumerate() {
+                files.extend(project(&request, index, projection, mode).await?);
             }
             let work: MountWork = Box::new(move |site| {
                 site.write(site.memory_dir("kubernetes.io~projected")?, &files)
@@ -36,6 +36,7 @@ impl Plugin for Projected {
 
 async fn project(
     request: &Request<'_>,
+    index: usize,
     projection: &VolumeProjection,
     mode: i32,
 ) -> Result<Files, Error> {
@@ -59,7 +60,10 @@ async fn project(
         Ok(Files::from([(token.path.clone(), File { content: content.into_bytes(), mode, owner })]))
     } else if let Some(bundle) = &projection.cluster_trust_bundle {
         trust_bundle::files(request, bundle, mode).await
+    } else if let Some(certificate) = &projection.pod_certificate {
+        certificate::files(request, index, certificate, mode).await
     } else {
-        Err(Error::Unsupported)
+        // The API server drops sources whose feature gate is off, and leaves their entries empty.
+        Ok(Files::new())
     }
 }

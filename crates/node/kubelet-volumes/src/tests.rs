@@ -85,6 +85,7 @@ pub(crate) fn volumes(root: &Path, mounts: Arc<dyn Mounts>, client: Option<Clien
         programs: crate::VolumePrograms::default(),
         operations: Operations::new(Duration::from_secs(2)),
         drivers: Arc::default(),
+        certificates: crate::Certificates::new(true),
         clock,
     }
 }

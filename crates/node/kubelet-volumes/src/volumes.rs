@@ -10,7 +10,9 @@ use kubelet_objects::{Events, NodeInformer, Objects};
 use pod_core::Timestamp;
 use sys::mount::Mounts;
 
-use crate::{drivers::Drivers, operations::Operations, program::VolumePrograms};
+use crate::{
+    certificates::Certificates, drivers::Drivers, operations::Operations, program::VolumePrograms,
+};
 
 /// The directory below the kubelet's root for volumes that the kubelet creates for claims.
 pub(crate) const LOCAL_DIRECTORY: &str = "local-volumes";
@@ -38,6 +40,8 @@ pub struct Volumes {
     pub operations: Operations,
     /// The CSI drivers of this node and their volumes in use.
     pub drivers: Arc<Drivers>,
+    /// The keys and certificates in projected volumes.
+    pub certificates: Certificates,
     /// The clock.
     pub clock: Arc<dyn rt::Clock>,
 }

@@ -10,7 +10,7 @@ use kubelet_resources::{
 };
 use kubelet_server::Backend;
 use kubelet_stats::{Machine, Stats, StatsSources};
-use kubelet_volumes::{Operations, VolumePrograms, Volumes};
+use kubelet_volumes::{Certificates, Operations, VolumePrograms, Volumes};
 use pod_core::{PodRegistry, paths::DIRECTORY_MODE};
 use rt::Tasks;
 use sys::mount::{HostMounts, Mounts};
@@ -268,6 +268,7 @@ fn volumes(
         programs: VolumePrograms::default(),
         operations: Operations::default(),
         drivers: Arc::default(),
+        certificates: Certificates::new(settings.features.is_enabled("PodCertificateRequest")),
         clock: clock.clone(),
     }
 }

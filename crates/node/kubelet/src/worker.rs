@@ -353,6 +353,10 @@ impl Worker {
                         .unwrap_or_default();
                     self.volumes_due = self.volumes_due.min(Instant::now() + left.max(PAUSE));
                 }
+                if let Some(due) = self.ctx.volumes.certificates.due(&self.uid) {
+                    let left = due.since(self.ctx.clock.now().into());
+                    self.volumes_due = self.volumes_due.min(Instant::now() + left.max(PAUSE));
+                }
             }
             Err(error) => {
                 self.ctx.events.warn(pod, error.reason(), error.to_string());

@@ -57,6 +57,7 @@ fn of_projection(source: &VolumeProjection) -> Option<&'static str> {
         (source.secret.is_some(), SECRETS),
         (source.service_account_token.is_some(), ACCOUNTS),
         (source.cluster_trust_bundle.is_some(), "clustertrustbundles"),
+        (source.pod_certificate.is_some(), "podcertificates"),
     ];
     objects.into_iter().find_map(|(is_used, resource)| is_used.then_some(resource))
 }
@@ -114,6 +115,12 @@ mod tests {
             (
                 projected(json!({ "clusterTrustBundle": { "name": "b", "path": "p" } })),
                 "clustertrustbundles",
+            ),
+            (
+                projected(
+                    json!({ "podCertificate": { "signerName": "a.b/c", "keyType": "ED25519" } }),
+                ),
+                "podcertificates",
             ),
         ] {
             assert_eq!(found(fields.clone()), Some(resource), "{fields}");
