@@ -47,6 +47,7 @@ mod nodes;
 mod objects;
 mod paths;
 mod placement;
+mod pod_certificates;
 mod policy;
 mod proxy_modes;
 mod rotate;
