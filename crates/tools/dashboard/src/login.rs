@@ -52,7 +52,8 @@ pub(crate) enum LoginError {
     Token,
     #[error("too many logins at once; try again")]
     Busy,
-    #[error(transparent)]
+    /// The message leaves out the cause, which names files of this machine.
+    #[error("the dashboard cannot use its kubeconfig; its log has the cause")]
     Kubeconfig(#[from] KubeconfigError),
     #[error("the API server has not checked the token: {0}")]
     Api(client::Error),
