@@ -13,7 +13,7 @@ use otlp::v1::{
 use parking_lot::{Mutex, MutexGuard};
 use tonic::{Request, Response, Status};
 
-use crate::csi_driver::Fault;
+use crate::fault::Fault;
 
 /// The time that a test waits for a span.
 const PATIENCE: Duration = Duration::from_secs(30);

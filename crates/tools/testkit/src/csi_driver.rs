@@ -2,7 +2,6 @@
 //! one bind-mounts its directory. The driver records its calls, and each method can be made to fail.
 
 use std::{
-    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -23,28 +22,7 @@ use parking_lot::{Mutex, MutexGuard};
 use sys::mount::Mounts;
 use tonic::{Request, Response, Status};
 
-/// A failure of a call.
-#[derive(Clone, Debug)]
-pub enum Fault {
-    /// The call never returns.
-    Hang,
-    /// The call returns this status.
-    Refuse(tonic::Code, String),
-    /// The call returns a status that exceeds the maximum message size.
-    Huge,
-}
-
-impl Fault {
-    /// Runs the failure, if there is one.
-    pub(crate) async fn happen(fault: Option<Self>) -> Result<(), Status> {
-        match fault {
-            None => Ok(()),
-            Some(Self::Hang) => std::future::pending().await,
-            Some(Self::Refuse(code, message)) => Err(Status::new(code, message)),
-            Some(Self::Huge) => Err(Status::internal("x".repeat(5 << 20))),
-        }
-    }
-}
+use crate::fault::{Fault, Faults};
 
 /// A fake driver that answers while its [`rt::Tasks`] run.
 pub struct CsiDriver {
@@ -68,7 +46,7 @@ pub struct CsiDriver {
 #[derive(Default)]
 struct State {
     calls: Vec<String>,
-    faults: BTreeMap<String, Fault>,
+    faults: Faults,
     publishes: Vec<v1::NodePublishVolumeRequest>,
     stages: Vec<v1::NodeStageVolumeRequest>,
     registered: Vec<Result<(), String>>,
@@ -117,11 +95,7 @@ impl CsiDriver {
 
     /// Makes a method fail from now on, or work again.
     pub fn set_fault(&self, method: &str, fault: Option<Fault>) {
-        let faults = &mut self.state().faults;
-        match fault {
-            Some(fault) => drop(faults.insert(method.to_owned(), fault)),
-            None => drop(faults.remove(method)),
-        }
+        self.state().faults.set(method, fault);
     }
 
     /// Returns all publish requests.
@@ -168,7 +142,7 @@ impl CsiDriver {
         let fault = {
             let mut state = self.state();
             state.calls.push(format!("{method} {volume}").trim_end().to_owned());
-            state.faults.get(method).cloned()
+            state.faults.of(method)
         };
         Fault::happen(fault).await
     }

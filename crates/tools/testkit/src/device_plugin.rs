@@ -1,7 +1,6 @@
 //! A fake device plugin over a unix socket. The plugin records its calls, and each method can be made to fail.
 
 use std::{
-    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -19,7 +18,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
-use crate::csi_driver::Fault;
+use crate::fault::{Fault, Faults};
 
 /// A fake plugin that answers while its [`rt::Tasks`] run. A container gets the IDs of its devices in the variable
 /// `DEVICES`.
@@ -39,7 +38,7 @@ pub struct DevicePlugin {
 #[derive(Default)]
 struct State {
     calls: Vec<String>,
-    faults: BTreeMap<String, Fault>,
+    faults: Faults,
 }
 
 /// Returns a device as a plugin reports it, near a NUMA node if one is given.
@@ -73,11 +72,7 @@ impl DevicePlugin {
 
     /// Makes a method fail from now on, or work again.
     pub fn set_fault(&self, method: &str, fault: Option<Fault>) {
-        let faults = &mut self.state().faults;
-        match fault {
-            Some(fault) => drop(faults.insert(method.to_owned(), fault)),
-            None => drop(faults.remove(method)),
-        }
+        self.state().faults.set(method, fault);
     }
 
     /// Replaces its devices.
@@ -102,7 +97,7 @@ impl DevicePlugin {
             let mut devices = devices.to_vec();
             devices.sort();
             state.calls.push(format!("{method} {}", devices.join(",")).trim_end().to_owned());
-            state.faults.get(method).cloned()
+            state.faults.of(method)
         };
         Fault::happen(fault).await
     }

@@ -2,7 +2,7 @@
 //! be made to fail.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap},
     convert::Infallible,
     path::{Path, PathBuf},
     sync::Arc,
@@ -31,7 +31,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
-use crate::csi_driver::Fault;
+use crate::fault::{Fault, Faults};
 
 /// A fake driver that answers while its [`rt::Tasks`] run. For each claim it prepares a device of the claim's name.
 pub struct DraDriver {
@@ -46,7 +46,7 @@ pub struct DraDriver {
 #[derive(Default)]
 struct State {
     calls: Vec<String>,
-    faults: BTreeMap<String, Fault>,
+    faults: Faults,
     /// The response for all claims, if it is overridden.
     answer: Option<HashMap<String, NodePrepareResourceResponse>>,
     ready: BTreeSet<String>,
@@ -102,11 +102,7 @@ impl DraDriver {
 
     /// Makes a method fail from now on, or work again.
     pub fn set_fault(&self, method: &str, fault: Option<Fault>) {
-        let faults = &mut self.state().faults;
-        match fault {
-            Some(fault) => drop(faults.insert(method.to_owned(), fault)),
-            None => drop(faults.remove(method)),
-        }
+        self.state().faults.set(method, fault);
     }
 
     /// Overrides the response to `NodePrepareResources`: the results by claim UID, whatever the request.
@@ -146,7 +142,7 @@ impl DraDriver {
             names.sort_unstable();
             let call = format!("{version} {method} {}", names.join(","));
             state.calls.push(call.trim().to_owned());
-            state.faults.get(method).cloned()
+            state.faults.of(method)
         };
         Fault::happen(fault).await
     }
@@ -265,7 +261,7 @@ impl DraResourceHealth for DraService {
         &self,
         _: Request<NodeWatchResourcesRequest>,
     ) -> Result<Response<Self::NodeWatchResourcesStream>, Status> {
-        let fault = self.driver.state().faults.get("NodeWatchResources").cloned();
+        let fault = self.driver.state().faults.of("NodeWatchResources");
         Fault::happen(fault).await?;
         let mut healths = self.driver.healths.subscribe();
         healths.mark_changed();

@@ -10,21 +10,25 @@ mod csi_driver;
 pub mod device_plugin;
 pub mod dra_driver;
 mod fake_api;
+mod fault;
 mod memory_disk;
 pub mod metrics;
 mod objects;
 mod panics;
 mod ports;
 mod real_api;
+mod until;
 
 pub use collector::{CollectedSpan, Collector};
-pub use csi_driver::{CsiDriver, Fault};
+pub use csi_driver::CsiDriver;
 pub use device_plugin::DevicePlugin;
 pub use dra_driver::DraDriver;
 pub use fake_api::FakeApi;
+pub use fault::Fault;
 pub use objects::{Objects, ServedResource};
 pub use panics::PanicInjector;
 pub use ports::free_port;
 pub use real_api::{RealApi, config};
 /// The status codes of a fake driver's errors.
 pub use tonic::Code;
+pub use until::until;

@@ -53,23 +53,6 @@ impl Cluster {
     pub(crate) async fn list(&self, resource: &Resource, namespace: &str) -> Vec<Value> {
         self.user.list(resource, namespace, &Default::default()).await.unwrap().items
     }
-
-    /// Waits for the condition.
-    pub(crate) async fn until<F: Future<Output = bool>>(
-        &self,
-        what: &str,
-        condition: impl Fn() -> F,
-    ) {
-        let waiting = async {
-            while !condition().await {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        assert!(
-            tokio::time::timeout(Duration::from_secs(15), waiting).await.is_ok(),
-            "timed out waiting: {what}"
-        );
-    }
 }
 
 pub(crate) fn start_controllers(api: &ApiServer, config: controllers::Config, tasks: &rt::Tasks) {

@@ -1,5 +1,6 @@
 use client::{DeleteOptions, Resource};
 use serde_json::{Value, json};
+use testkit::until;
 
 use crate::api::Cluster;
 
@@ -21,22 +22,17 @@ async fn application_is_created_and_fully_deleted() {
         ..controllers::Config::default()
     };
     let cluster = Cluster::start(config).await;
-    cluster
-        .until("the default account exists", || async {
-            cluster.get(&Resource::SERVICE_ACCOUNTS, "default", "default").await.is_some()
-                && cluster
-                    .get(&Resource::CONFIG_MAPS, "default", "kube-root-ca.crt")
-                    .await
-                    .is_some()
-        })
-        .await;
+    until("the default account exists", || async {
+        cluster.get(&Resource::SERVICE_ACCOUNTS, "default", "default").await.is_some()
+            && cluster.get(&Resource::CONFIG_MAPS, "default", "kube-root-ca.crt").await.is_some()
+    })
+    .await;
     cluster.create(&Resource::NODES, json!({"metadata": {"name": "n"}})).await;
-    cluster
-        .until("the node has its range", || async {
-            let node = cluster.get(&Resource::NODES, "", "n").await.unwrap();
-            node["spec"]["podCIDR"] == "10.244.0.0/24"
-        })
-        .await;
+    until("the node has its range", || async {
+        let node = cluster.get(&Resource::NODES, "", "n").await.unwrap();
+        node["spec"]["podCIDR"] == "10.244.0.0/24"
+    })
+    .await;
     cluster
         .create(
             &Resource::SERVICES,
@@ -61,7 +57,7 @@ async fn application_is_created_and_fully_deleted() {
                 && *status(&web, "replicas") == 3
         }
     };
-    cluster.until("it is rolled out", done(1)).await;
+    until("it is rolled out", done(1)).await;
     cluster
         .create(
             &Resource::POD_DISRUPTION_BUDGETS,
@@ -69,46 +65,42 @@ async fn application_is_created_and_fully_deleted() {
                 "selector": {"matchLabels": {"app": "web"}}}}),
         )
         .await;
-    cluster
-        .until("its budget allows one to go", || async {
-            let budget = cluster.get(&Resource::POD_DISRUPTION_BUDGETS, "default", "web").await;
-            *status(&budget, "disruptionsAllowed") == 1 && *status(&budget, "expectedPods") == 3
+    until("its budget allows one to go", || async {
+        let budget = cluster.get(&Resource::POD_DISRUPTION_BUDGETS, "default", "web").await;
+        *status(&budget, "disruptionsAllowed") == 1 && *status(&budget, "expectedPods") == 3
+    })
+    .await;
+    until("its endpoints are known", || async {
+        let slices = cluster.list(&Resource::ENDPOINT_SLICES, "default").await;
+        slices.iter().any(|s| {
+            s["metadata"]["labels"]["kubernetes.io/service-name"] == "web"
+                && s["endpoints"].as_array().is_some_and(|e| e.len() == 3)
         })
-        .await;
-    cluster
-        .until("its endpoints are known", || async {
-            let slices = cluster.list(&Resource::ENDPOINT_SLICES, "default").await;
-            slices.iter().any(|s| {
-                s["metadata"]["labels"]["kubernetes.io/service-name"] == "web"
-                    && s["endpoints"].as_array().is_some_and(|e| e.len() == 3)
-            })
-        })
-        .await;
+    })
+    .await;
     cluster
         .merge(&Resource::DEPLOYMENTS, "web", json!({"spec": {"template": template("two")}}))
         .await;
-    cluster.until("it is updated", done(2)).await;
+    until("it is updated", done(2)).await;
     let options =
         DeleteOptions { propagation_policy: Some("Foreground"), ..DeleteOptions::default() };
     cluster.user.delete(&Resource::DEPLOYMENTS, "default", "web", &options).await.unwrap();
-    cluster
-        .until("all of it is gone", || async {
-            cluster.get(&Resource::DEPLOYMENTS, "default", "web").await.is_none()
-                && cluster.list(&Resource::REPLICA_SETS, "default").await.is_empty()
-                && cluster.list(&Resource::PODS, "default").await.is_empty()
-        })
-        .await;
+    until("all of it is gone", || async {
+        cluster.get(&Resource::DEPLOYMENTS, "default", "web").await.is_none()
+            && cluster.list(&Resource::REPLICA_SETS, "default").await.is_empty()
+            && cluster.list(&Resource::PODS, "default").await.is_empty()
+    })
+    .await;
     cluster
         .user
         .delete(&Resource::SERVICES, "default", "web", &DeleteOptions::default())
         .await
         .unwrap();
-    cluster
-        .until("its slices too", || async {
-            let slices = cluster.list(&Resource::ENDPOINT_SLICES, "default").await;
-            slices.iter().all(|s| s["metadata"]["labels"]["kubernetes.io/service-name"] != "web")
-        })
-        .await;
+    until("its slices too", || async {
+        let slices = cluster.list(&Resource::ENDPOINT_SLICES, "default").await;
+        slices.iter().all(|s| s["metadata"]["labels"]["kubernetes.io/service-name"] != "web")
+    })
+    .await;
     cluster.stop().await;
 }
 
@@ -117,11 +109,10 @@ async fn application_is_created_and_fully_deleted() {
 async fn runs_every_workload_and_deletes_namespace() {
     let cluster = Cluster::start(controllers::Config::default()).await;
     cluster.create(&Resource::NAMESPACES, json!({"metadata": {"name": "shop"}})).await;
-    cluster
-        .until("its account exists", || async {
-            cluster.get(&Resource::SERVICE_ACCOUNTS, "shop", "default").await.is_some()
-        })
-        .await;
+    until("its account exists", || async {
+        cluster.get(&Resource::SERVICE_ACCOUNTS, "shop", "default").await.is_some()
+    })
+    .await;
     cluster.create(&Resource::NODES, json!({"metadata": {"name": "n"}})).await;
     let meta = json!({"name": "w", "namespace": "shop"});
     let selector = json!({"matchLabels": {"app": "web"}});
@@ -157,12 +148,11 @@ async fn runs_every_workload_and_deletes_namespace() {
             json!({"metadata": meta, "spec": {"hard": {"pods": "50", "count/jobs.batch": "5"}}}),
         )
         .await;
-    cluster
-        .until("its quota is counted", || async {
-            let quota = cluster.get(&Resource::RESOURCE_QUOTAS, "shop", "w").await;
-            status(&quota, "used")["count/jobs.batch"] == "1"
-        })
-        .await;
+    until("its quota is counted", || async {
+        let quota = cluster.get(&Resource::RESOURCE_QUOTAS, "shop", "w").await;
+        status(&quota, "used")["count/jobs.batch"] == "1"
+    })
+    .await;
     cluster
         .create(
             &Resource::SERVICES,
@@ -176,34 +166,31 @@ async fn runs_every_workload_and_deletes_namespace() {
                 {"addresses": [{"ip": "192.0.2.9"}], "ports": [{"port": 80}]}]}),
         )
         .await;
-    cluster
-        .until("endpoints made by hand are mirrored", || async {
-            let slices = cluster.list(&Resource::ENDPOINT_SLICES, "shop").await;
-            slices.iter().any(|s| s["endpoints"][0]["addresses"][0] == "192.0.2.9")
-        })
-        .await;
+    until("endpoints made by hand are mirrored", || async {
+        let slices = cluster.list(&Resource::ENDPOINT_SLICES, "shop").await;
+        slices.iter().any(|s| s["endpoints"][0]["addresses"][0] == "192.0.2.9")
+    })
+    .await;
     for (resource, field, number) in [
         (Resource::STATEFUL_SETS, "readyReplicas", 2),
         (Resource::DAEMON_SETS, "numberReady", 1),
         (Resource::JOBS, "ready", 1),
         (Resource::REPLICATION_CONTROLLERS, "readyReplicas", 1),
     ] {
-        cluster
-            .until(&format!("the {} runs", resource.kind), || async {
-                *status(&cluster.get(&resource, "shop", "w").await, field) == number
-            })
-            .await;
+        until(&format!("the {} runs", resource.kind), || async {
+            *status(&cluster.get(&resource, "shop", "w").await, field) == number
+        })
+        .await;
     }
     cluster
         .user
         .delete(&Resource::NAMESPACES, "", "shop", &DeleteOptions::default())
         .await
         .unwrap();
-    cluster
-        .until("the namespace is gone", || async {
-            cluster.get(&Resource::NAMESPACES, "", "shop").await.is_none()
-        })
-        .await;
+    until("the namespace is gone", || async {
+        cluster.get(&Resource::NAMESPACES, "", "shop").await.is_none()
+    })
+    .await;
     cluster.stop().await;
 }
 
@@ -237,12 +224,11 @@ async fn approves_and_signs_kubelet_request() {
                 "usages": ["client auth", "digital signature"]}}),
         )
         .await;
-    cluster
-        .until("it has its certificate", || async {
-            let csr = cluster.get(&Resource::CERTIFICATE_SIGNING_REQUESTS, "", "c").await;
-            status(&csr, "certificate").is_string()
-        })
-        .await;
+    until("it has its certificate", || async {
+        let csr = cluster.get(&Resource::CERTIFICATE_SIGNING_REQUESTS, "", "c").await;
+        status(&csr, "certificate").is_string()
+    })
+    .await;
     let csr = cluster.get(&Resource::CERTIFICATE_SIGNING_REQUESTS, "", "c").await;
     let pem = STANDARD.decode(status(&csr, "certificate").as_str().unwrap()).unwrap();
     let certificate = pki::Cert::from_pem(std::str::from_utf8(&pem).unwrap()).unwrap();

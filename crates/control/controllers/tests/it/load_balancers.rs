@@ -1,6 +1,7 @@
 use client::Resource;
 use controllers::{Config, LoadBalancerSource};
 use serde_json::{Value, json};
+use testkit::until;
 
 use crate::api::Cluster;
 
@@ -27,7 +28,7 @@ async fn addresses(cluster: &Cluster, name: &str) -> String {
 
 async fn wait_for(cluster: &Cluster, name: &str, expected: &str) {
     let what = format!("{name} has the addresses {expected:?}");
-    cluster.until(&what, || async { addresses(cluster, name).await == expected }).await;
+    until(&what, || async { addresses(cluster, name).await == expected }).await;
 }
 
 async fn finalizers(cluster: &Cluster, name: &str) -> Value {
@@ -55,18 +56,17 @@ async fn port_of_node_passes_to_waiting_service() {
     classed["spec"]["loadBalancerClass"] = json!("example.com/lb");
     cluster.create(&Resource::SERVICES, classed).await;
     wait_for(&cluster, "other-port", "192.0.2.1").await;
-    cluster
-        .until("an Event says why the second waits", || async {
-            let events = cluster.list(&Resource::EVENTS, "default").await;
-            events.iter().any(|event| {
-                event["involvedObject"]["name"] == "second"
-                    && event["reason"] == "SyncLoadBalancerFailed"
-                    && event["message"]
-                        .as_str()
-                        .is_some_and(|text| text.contains("no node has all ports"))
-            })
+    until("an Event says why the second waits", || async {
+        let events = cluster.list(&Resource::EVENTS, "default").await;
+        events.iter().any(|event| {
+            event["involvedObject"]["name"] == "second"
+                && event["reason"] == "SyncLoadBalancerFailed"
+                && event["message"]
+                    .as_str()
+                    .is_some_and(|text| text.contains("no node has all ports"))
         })
-        .await;
+    })
+    .await;
     assert_eq!(addresses(&cluster, "second").await, "");
     assert_eq!(addresses(&cluster, "classed").await, "");
     assert_eq!(finalizers(&cluster, "second").await, json!(["example.com/own"]));
@@ -75,11 +75,10 @@ async fn port_of_node_passes_to_waiting_service() {
     cluster.merge(&Resource::SERVICES, "first", spec).await;
     wait_for(&cluster, "second", "192.0.2.1").await;
     wait_for(&cluster, "first", "").await;
-    cluster
-        .until("only the user's finalizer is left", || async {
-            finalizers(&cluster, "first").await == json!(["example.com/own"])
-        })
-        .await;
+    until("only the user's finalizer is left", || async {
+        finalizers(&cluster, "first").await == json!(["example.com/own"])
+    })
+    .await;
     let own = json!({"metadata": {"finalizers": [CLEANUP]}});
     cluster.merge(&Resource::SERVICES, "second", own).await;
     cluster
@@ -87,11 +86,10 @@ async fn port_of_node_passes_to_waiting_service() {
         .delete(&Resource::SERVICES, "default", "second", &Default::default())
         .await
         .unwrap();
-    cluster
-        .until("the second is gone", || async {
-            cluster.get(&Resource::SERVICES, "default", "second").await.is_none()
-        })
-        .await;
+    until("the second is gone", || async {
+        cluster.get(&Resource::SERVICES, "default", "second").await.is_none()
+    })
+    .await;
     cluster.stop().await;
 }
 
@@ -111,6 +109,6 @@ async fn addresses_of_range_have_one_owner() {
         all
     };
     let expected = ["", "198.51.100.1", "198.51.100.2", "198.51.100.3"];
-    cluster.until("three of four have an address", || async { all().await == expected }).await;
+    until("three of four have an address", || async { all().await == expected }).await;
     cluster.stop().await;
 }

@@ -1,20 +1,6 @@
-use std::time::Duration;
-
 use client::{Client, PatchKind, PatchTarget, Resource};
 use serde_json::{Value, json};
-use testkit::RealApi;
-
-async fn until<F: Future<Output = bool>>(what: &str, condition: impl Fn() -> F) {
-    let waiting = async {
-        while !condition().await {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    assert!(
-        tokio::time::timeout(Duration::from_secs(15), waiting).await.is_ok(),
-        "timed out waiting: {what}"
-    );
-}
+use testkit::{RealApi, until};
 
 async fn create(client: &Client, resource: &Resource, object: Value) {
     let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
