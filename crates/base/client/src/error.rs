@@ -84,6 +84,11 @@ impl Error {
         }
     }
 
+    /// Returns the server's message if it rejected the request, and otherwise the whole error.
+    pub fn server_message(&self) -> String {
+        self.status().map_or_else(|| self.to_string(), |status| status.message.clone())
+    }
+
     /// Returns the HTTP status code if the server rejected the request.
     pub fn code(&self) -> Option<u16> {
         self.status().map(|s| s.code)

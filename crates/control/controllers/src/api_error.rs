@@ -8,8 +8,3 @@ pub(crate) fn namespace_is_terminating(error: &Error) -> bool {
     causes.is_some_and(|causes| causes.iter().any(|c| c.reason == "NamespaceTerminating"))
         || (error.is_forbidden() && error.to_string().contains("because it is being terminated"))
 }
-
-/// Returns the server's message of an API error, without the request.
-pub(crate) fn server_message(error: &Error) -> String {
-    error.status().map_or_else(|| error.to_string(), |status| status.message.clone())
-}

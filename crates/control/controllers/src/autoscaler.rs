@@ -14,7 +14,6 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::{
-    api_error::server_message,
     context::{Context, synced},
     discovery,
     pods::OwnerOf,
@@ -103,7 +102,7 @@ enum RecommendationError {
     NoSelector,
     #[error("couldn't convert selector into a corresponding internal selector object: {0}")]
     Selector(#[source] SelectorError),
-    #[error("unable to get pods while calculating replica count: {}", server_message(.0))]
+    #[error("unable to get pods while calculating replica count: {}", .0.server_message())]
     Pods(#[source] Error),
     #[error("pods by selector {selector} are controlled by multiple HPAs: [{}]", autoscalers.join(" "))]
     Ambiguous { selector: String, autoscalers: Vec<String> },
@@ -241,7 +240,7 @@ impl Reconciler {
                 Some(Sizing { current, desired, scaled: true })
             }
             Err(error) => {
-                let error = server_message(&error);
+                let error = error.server_message();
                 let message = format!("New size: {desired}; reason: {reason}; error: {error}");
                 evaluation.warn("FailedRescale", &message);
                 let message =
@@ -261,7 +260,7 @@ impl Reconciler {
                 let path = resource.object(namespace, &target.name, "scale");
                 match Scale::read(client, path).await {
                     Ok(scale) => return Some(scale),
-                    Err(error) => server_message(&error),
+                    Err(error) => error.server_message(),
                 }
             }
             Err(error) => error.to_string(),
@@ -445,7 +444,7 @@ impl Reconciler {
             .update_status::<_, Value>(&AUTOSCALERS, &meta.namespace, &meta.name, &object)
             .await;
         if let Err(error) = &written {
-            evaluation.warn("FailedUpdateStatus", &server_message(error));
+            evaluation.warn("FailedUpdateStatus", &error.server_message());
         }
         written.map(drop)
     }

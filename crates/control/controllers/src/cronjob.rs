@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
-    api_error::{namespace_is_terminating, server_message},
+    api_error::namespace_is_terminating,
     context::{Context, synced},
     indexes::OwnerIndex,
     pods::OwnerOf,
@@ -246,7 +246,7 @@ impl Reconciler {
             }
             Err(error) if error.is_already_exists() || namespace_is_terminating(&error) => Ok(()),
             Err(error) => {
-                let message = format!("Error creating job: {}", server_message(&error));
+                let message = format!("Error creating job: {}", error.server_message());
                 events.warning(owner.object(), "FailedCreate", message);
                 Err(error)
             }

@@ -11,7 +11,7 @@ use client::{DeleteOptions, Error, NotFoundExt as _, Preconditions, Resource, Wo
 use serde_json::{Value, json};
 
 use crate::{
-    api_error::{namespace_is_terminating, server_message},
+    api_error::namespace_is_terminating,
     context::{Context, synced},
     indexes::{OwnerIndex, Selectors},
     pods::OwnerOf,
@@ -230,7 +230,7 @@ impl Reconciler {
             return Err((error, None));
         }
         let message =
-            format!("Failed to create new replica set \"{name}\": {}", server_message(&error));
+            format!("Failed to create new replica set \"{name}\": {}", error.server_message());
         self.context.events.warning(owner.object(), "ReplicaSetCreateError", message.clone());
         Err((error, Some(message)))
     }

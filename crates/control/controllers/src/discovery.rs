@@ -181,9 +181,7 @@ async fn add(
     let served: Resources = match client.get_raw(path).await {
         Ok(served) => served,
         Err(error) => {
-            discovery
-                .failures
-                .push(format!("{group}/{version}: {}", crate::api_error::server_message(&error)));
+            discovery.failures.push(format!("{group}/{version}: {}", error.server_message()));
             return;
         }
     };

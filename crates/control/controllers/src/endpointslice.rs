@@ -132,10 +132,8 @@ impl Reconciler {
                 Ok(written) => self.writes.record(key, &written.metadata),
                 Err(error) if crate::api_error::namespace_is_terminating(&error) => return Ok(()),
                 Err(error) => {
-                    let message = format!(
-                        "Failed to create endpoint slice: {}",
-                        crate::api_error::server_message(&error)
-                    );
+                    let message =
+                        format!("Failed to create endpoint slice: {}", error.server_message());
                     self.context.events.warning(
                         object(&service.metadata),
                         "FailedToCreateEndpointSlice",

@@ -171,7 +171,7 @@ async fn empty(client: &Client, namespace: &str) -> Findings {
             findings.deletion_failures.push(format!(
                 "{}: {}",
                 discovery::name(resource),
-                crate::api_error::server_message(&error)
+                error.server_message()
             ));
         }
         let left = !(findings.remaining.is_empty() && findings.deletion_failures.is_empty());

@@ -8,7 +8,7 @@ use events::ObjectRef;
 use serde_json::{Value, json};
 
 use crate::{
-    api_error::{namespace_is_terminating, server_message},
+    api_error::namespace_is_terminating,
     context::Context,
     expectations::Expectations,
     indexes::{HasMeta, HasSelector, Selectors},
@@ -89,7 +89,7 @@ impl Context {
                 self.events.warning(
                     owner.object(),
                     "FailedCreate",
-                    format!("Error creating: {}", server_message(error)),
+                    format!("Error creating: {}", error.server_message()),
                 );
             }
         }
@@ -104,7 +104,7 @@ impl Context {
             .await;
         match deleted {
             Err(error) if !error.is_not_found() => {
-                let message = format!("Error deleting: {}", server_message(&error));
+                let message = format!("Error deleting: {}", error.server_message());
                 self.events.warning(owner.object(), "FailedDelete", message);
                 Err(error)
             }

@@ -7,7 +7,6 @@ use client::{Error, Resource, WorkQueue};
 use serde_json::{Value, json};
 
 use crate::{
-    api_error::server_message,
     context::{Context, count, synced},
     expectations::Expectations,
     indexes::{OwnerIndex, Selectors},
@@ -151,13 +150,13 @@ impl Reconciler {
                 let copies = vec![pod; plan.create];
                 result = self.context.create_pods(&owner, &copies, &self.expectations).await;
                 failure =
-                    result.as_ref().err().map(|error| ("FailedCreate", server_message(error)));
+                    result.as_ref().err().map(|error| ("FailedCreate", error.server_message()));
             } else if !plan.delete.is_empty() {
                 let uids = plan.delete.iter().map(|pod| pod.metadata.uid.as_str());
                 self.expectations.expect(key, 0, uids);
                 result = self.context.delete_pods(&owner, &plan.delete, &self.expectations).await;
                 failure =
-                    result.as_ref().err().map(|error| ("FailedDelete", server_message(error)));
+                    result.as_ref().err().map(|error| ("FailedDelete", error.server_message()));
             }
         }
         let (status, next_check) = status(&set, &pods, failure, now);

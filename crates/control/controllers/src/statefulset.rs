@@ -10,7 +10,7 @@ use client::{DeleteOptions, Error, Preconditions, Resource, WorkQueue};
 use serde_json::Value;
 
 use crate::{
-    api_error::{namespace_is_terminating, server_message},
+    api_error::namespace_is_terminating,
     context::{Context, synced},
     expectations::Expectations,
     history::{CurrentRevision, HASH_LABEL},
@@ -190,7 +190,7 @@ impl Reconciler {
             Err(error) => {
                 let message = format!(
                     "create Pod {pod_name} in StatefulSet {name} failed error: {}",
-                    server_message(&error)
+                    error.server_message()
                 );
                 self.context.events.warning(owner.object(), "FailedCreate", message);
                 Err(error)

@@ -35,6 +35,21 @@ async fn scene_with(config: Config) -> Cluster {
     cluster
 }
 
+/// Creates the Pod `one` on node `a`, and waits until its volume is attached there.
+async fn attach(api: &FakeApi) {
+    pod(api, "one", "a").await;
+    until(api, "attached to a", |api| attachments(api).len() == 1).await;
+}
+
+/// Lets node `a` fail with the volume in use, and moves the Pod to node `b`.
+async fn fail(api: &FakeApi) {
+    let unwell =
+        json!({"volumesInUse": [NAME], "conditions": [{"type": "Ready", "status": "Unknown"}]});
+    status(api, &Resource::NODES, "a", unwell).await;
+    delete(api, &Resource::PODS, "default", "one").await;
+    pod(api, "two", "b").await;
+}
+
 async fn pod(api: &FakeApi, name: &str, node: &str) {
     let volumes = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]);
     let pod = json!({"metadata": {"name": name, "namespace": "default"},
@@ -68,8 +83,7 @@ fn on(api: &FakeApi, node: &str) -> bool {
 async fn moves_volume_after_node_stops_using_it() {
     let cluster = scene().await;
     let api = &cluster.api;
-    pod(api, "one", "a").await;
-    until(api, "attached to a", |api| attachments(api).len() == 1).await;
+    attach(api).await;
     let (name, node) = attachments(api).remove(0);
     // The SHA-256 of handle, driver and node.
     assert_eq!(name, "csi-e966068430c35f682a25f05ec2e7cb9019484f2035cc5ec3c93f57f64753cf1c");
@@ -99,8 +113,7 @@ async fn moves_volume_after_node_stops_using_it() {
 async fn detaches_deleted_volume_after_node_stops_using_it() {
     let cluster = scene().await;
     let api = &cluster.api;
-    pod(api, "one", "a").await;
-    until(api, "attached to a", |api| attachments(api).len() == 1).await;
+    attach(api).await;
     let (name, _) = attachments(api).remove(0);
     status(api, &ATTACHMENTS, &name, json!({"attached": true})).await;
     // The attachments of others are left alone.
@@ -123,13 +136,8 @@ async fn detaches_deleted_volume_after_node_stops_using_it() {
 async fn force_detaches_volume_from_unhealthy_node() {
     let cluster = scene().await;
     let api = &cluster.api;
-    pod(api, "one", "a").await;
-    until(api, "attached to a", |api| attachments(api).len() == 1).await;
-    let unwell =
-        json!({"volumesInUse": [NAME], "conditions": [{"type": "Ready", "status": "Unknown"}]});
-    status(api, &Resource::NODES, "a", unwell).await;
-    delete(api, &Resource::PODS, "default", "one").await;
-    pod(api, "two", "b").await;
+    attach(api).await;
+    fail(api).await;
     tokio::time::sleep(plan::FORCE - Duration::from_secs(5)).await;
     assert!(attachments(api).iter().map(|(_, node)| node).eq(["a"]));
     until(api, "moved", |api| attachments(api).iter().map(|(_, node)| node).eq(["b"])).await;
@@ -158,13 +166,8 @@ async fn moves_volume_at_once_from_node_that_is_out_of_service() {
     let config = Config { disable_force_detach: true, ..Config::default() };
     let cluster = scene_with(config).await;
     let api = &cluster.api;
-    pod(api, "one", "a").await;
-    until(api, "attached to a", |api| attachments(api).len() == 1).await;
-    let unwell =
-        json!({"volumesInUse": [NAME], "conditions": [{"type": "Ready", "status": "Unknown"}]});
-    status(api, &Resource::NODES, "a", unwell).await;
-    delete(api, &Resource::PODS, "default", "one").await;
-    pod(api, "two", "b").await;
+    attach(api).await;
+    fail(api).await;
     tokio::time::sleep(2 * plan::FORCE).await;
     assert!(attachments(api).iter().map(|(_, node)| node).eq(["a"]), "the node may still write");
     let taint = json!([{"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}]);

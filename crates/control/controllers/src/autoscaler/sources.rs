@@ -11,10 +11,7 @@ use super::{
     object::{Identifier, ObjectReference},
     replicas::{Sample, Samples},
 };
-use crate::{
-    api_error::server_message,
-    discovery::{self, NoSuchKind},
-};
+use crate::discovery::{self, NoSuchKind};
 
 const POD_METRICS: Resource =
     Resource::constant("metrics.k8s.io", "v1beta1", "pods", "PodMetrics", true);
@@ -89,7 +86,7 @@ pub(super) enum SourceError {
 /// A failed query of an API of metrics.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FetchError {
-    #[error("unable to fetch metrics from {api} metrics API: {}", server_message(.source))]
+    #[error("unable to fetch metrics from {api} metrics API: {}", .source.server_message())]
     Request { api: &'static str, source: Error },
     #[error("no metrics returned from {api} metrics API")]
     Empty { api: &'static str },
