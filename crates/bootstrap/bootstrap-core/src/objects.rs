@@ -158,12 +158,18 @@ mod tests {
     use super::*;
     use crate::config::{Facts, default_cluster};
 
-    #[test]
-    fn uses_kubeadm_object_names() {
+    /// Returns the roles and bindings of a cluster.
+    fn access() -> Vec<Value> {
         let mut objects = vec![cluster_admins(), api_server_kubelet_client()];
         objects.extend(node_bootstrap());
         objects.extend(cluster_info_access());
         objects.extend(certificates_access());
+        objects
+    }
+
+    #[test]
+    fn uses_kubeadm_object_names() {
+        let objects = access();
         let names: std::collections::BTreeSet<_> =
             objects.iter().map(|o| o["metadata"]["name"].as_str().unwrap()).collect();
         let wanted = [
@@ -191,10 +197,7 @@ mod tests {
     /// A `get` of `nodes/proxy` can run commands in all Pods of the node by WebSocket.
     #[test]
     fn grants_nodes_proxy_to_the_api_server_alone() {
-        let mut objects = vec![cluster_admins(), api_server_kubelet_client()];
-        objects.extend(node_bootstrap());
-        objects.extend(cluster_info_access());
-        objects.extend(certificates_access());
+        let mut objects = access();
         objects.extend(crate::addons::network::access());
         objects.extend(crate::addons::storage::objects());
         objects.extend(crate::addons::metrics::objects(([127, 0, 0, 1], 1).into()));

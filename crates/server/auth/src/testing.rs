@@ -2,10 +2,13 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use api_meta::{GroupResource, Objects, Tree as _};
+use api_meta::{Changed, GroupResource, Objects, Observer as _, Tree as _};
 use serde_json::Value;
 
-use crate::authn::keys::SigningKey;
+use crate::{
+    authn::keys::SigningKey,
+    rbac::{Rbac, bootstrap_objects},
+};
 
 #[derive(Default)]
 pub(crate) struct Cluster(BTreeMap<(GroupResource, String, String), Arc<Value>>);
@@ -32,6 +35,15 @@ impl Objects for Cluster {
             .map(|(_, o)| o.clone())
             .collect()
     }
+}
+
+/// Returns an authorizer with the bootstrap policy.
+pub(crate) fn bootstrapped() -> Rbac {
+    let rbac = Rbac::new();
+    for (resource, object) in bootstrap_objects() {
+        rbac.changed(Changed::of(resource, object));
+    }
+    rbac
 }
 
 /// Generates a key of a kind.

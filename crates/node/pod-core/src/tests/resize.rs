@@ -8,7 +8,7 @@ use k8s_openapi::{
 };
 use serde_json::{Value, json};
 
-use super::steps::{at, container, pod, running, sandbox};
+use super::steps::{NoHistory, at, container, pod, running, sandbox};
 use crate::{
     Inputs, KillReason, Memory, Observed, StatusInputs, Step, Verdicts, plan,
     resize::{
@@ -101,20 +101,8 @@ fn status_reports_allocated_actual_and_pending_resources() {
     let pod = sized(resources("2", "1Mi"), "NotRequired");
     let observed = running_with(&pod, resources("1", "1Mi"));
     let pending = Pending { reason: "Deferred", message: "later".to_owned() };
-    let inputs = StatusInputs {
-        pod: &pod,
-        observed: &observed,
-        memory: &Memory::default(),
-        verdicts: &Verdicts::default(),
-        now: at(5),
-        previous: &PodStatus::default(),
-        ending: None,
-        stopping: false,
-        host_ips: &[],
-        runtime: "r",
-        pending: Some(&pending),
-        resize_error: None,
-    };
+    let empty = NoHistory::default();
+    let inputs = StatusInputs { pending: Some(&pending), ..empty.inputs(&pod, &observed) };
     let said = status(&inputs);
     let own = &said.container_statuses.unwrap()[0];
     assert_eq!(own.resources, Some(of(resources("1", "1Mi"))), "what acts");
@@ -227,20 +215,8 @@ fn status_reports_pod_level_resources_until_they_are_applied() {
     let (old, new) = (resources("1", "8Mi"), resources("2", "16Mi"));
     let pod = shared(new.clone());
     let observed = started(&pod, old.clone());
-    let inputs = StatusInputs {
-        pod: &pod,
-        observed: &observed,
-        memory: &Memory::default(),
-        verdicts: &Verdicts::default(),
-        now: at(5),
-        previous: &PodStatus::default(),
-        ending: None,
-        stopping: false,
-        host_ips: &[],
-        runtime: "r",
-        pending: None,
-        resize_error: None,
-    };
+    let empty = NoHistory::default();
+    let inputs = empty.inputs(&pod, &observed);
     let resizing = |status: &PodStatus| {
         let mut conditions = status.conditions.iter().flatten();
         conditions.any(|c| c.type_ == "PodResizeInProgress")

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
-use super::steps::{at, container, exited, look, pod, running, sandbox, starts, tell};
+use super::steps::{NoHistory, at, container, exited, look, pod, running, sandbox, starts, tell};
 use crate::{Container, KillReason, Memory, Observed, Phase, StatusInputs, Step, Verdicts, status};
 
 /// Returns a Pod with the restart policy `Never`, whose container `watch` restarts all if it exits with 88.
@@ -110,18 +110,9 @@ fn reports_condition_during_and_after_restart_and_counts_it() {
     let mut later = pod.clone();
     later.status = Some(during.clone());
     let after = status(&StatusInputs {
-        pod: &later,
-        observed: &observed(&[]),
-        memory: &Memory::default(),
-        verdicts: &Verdicts::default(),
         now: at(6),
         previous: &during,
-        ending: None,
-        stopping: false,
-        host_ips: &[],
-        runtime: "containerd",
-        pending: None,
-        resize_error: None,
+        ..NoHistory::default().inputs(&later, &observed(&[]))
     });
     assert_eq!(find(&after), Some(("False".to_owned(), None)));
     assert!(!["Failed", "Succeeded"].contains(&after.phase.as_deref().unwrap()), "{after:?}");

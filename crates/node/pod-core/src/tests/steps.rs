@@ -62,6 +62,33 @@ pub(super) fn look(
     plan(&Inputs { pod, observed, memory, verdicts, now: at(second) })
 }
 
+/// The inputs of a status that most tests leave empty.
+#[derive(Default)]
+pub(super) struct NoHistory {
+    memory: Memory,
+    verdicts: Verdicts,
+    previous: PodStatus,
+}
+
+impl NoHistory {
+    pub(super) fn inputs<'a>(&'a self, pod: &'a Pod, observed: &'a Observed) -> StatusInputs<'a> {
+        StatusInputs {
+            pod,
+            observed,
+            memory: &self.memory,
+            verdicts: &self.verdicts,
+            now: at(5),
+            previous: &self.previous,
+            ending: None,
+            stopping: false,
+            host_ips: &[],
+            runtime: "containerd",
+            pending: None,
+            resize_error: None,
+        }
+    }
+}
+
 pub(super) fn tell(
     pod: &Pod,
     observed: &Observed,
@@ -70,18 +97,12 @@ pub(super) fn tell(
     second: i64,
 ) -> PodStatus {
     status(&StatusInputs {
-        pod,
-        observed,
         memory,
-        verdicts: &Verdicts::default(),
         now: at(second),
-        previous: &PodStatus::default(),
         ending,
         stopping: ending.is_some(),
         host_ips: &["192.0.2.1".to_owned()],
-        runtime: "containerd",
-        pending: None,
-        resize_error: None,
+        ..NoHistory::default().inputs(pod, observed)
     })
 }
 
@@ -341,17 +362,9 @@ fn keeps_status_of_unchanged_pod() {
     let first = tell(&pod, &observed, &Memory::default(), None, 5);
     let again = status(&StatusInputs {
         previous: &first,
-        pod: &pod,
-        observed: &observed,
-        memory: &Memory::default(),
-        verdicts: &Verdicts::default(),
         now: at(100),
-        ending: None,
-        stopping: false,
         host_ips: &["192.0.2.1".to_owned()],
-        runtime: "containerd",
-        pending: None,
-        resize_error: None,
+        ..NoHistory::default().inputs(&pod, &observed)
     });
     assert_eq!(first, again, "an unchanged Pod has an unchanged status");
 }

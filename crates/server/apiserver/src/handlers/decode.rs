@@ -349,7 +349,7 @@ enum RawBody {
 const CBOR: &str = "application/cbor";
 
 /// Returns the media type of the body without parameters.
-fn media_type(call: &Call) -> &str {
+pub(super) fn media_type(call: &Call) -> &str {
     let content_type = call
         .headers
         .get(header::CONTENT_TYPE)

@@ -5,7 +5,6 @@ use api_meta::{
     StatusDetails, StatusReason, Tree as _,
 };
 use bytes::Bytes;
-use http::header;
 use serde_json::{Value, json};
 
 use super::{
@@ -43,12 +42,7 @@ fn unsupported(call: &Call) -> Box<Status> {
 
 impl Patch {
     pub(crate) fn parse(call: &Call, body: &Bytes) -> Result<Self, Box<Status>> {
-        let content_type = call
-            .headers
-            .get(header::CONTENT_TYPE)
-            .and_then(|v| v.to_str().ok())
-            .unwrap_or_default();
-        let content_type = content_type.split(';').next().unwrap_or_default().trim();
+        let content_type = decode::media_type(call);
         let tree = |body: &Bytes| {
             Budget::object().json(body).map_err(|error| match error {
                 JsonError::Exceeded(BudgetExceeded::Memory(_)) => {

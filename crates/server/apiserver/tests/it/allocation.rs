@@ -18,7 +18,10 @@ use store::{
     Write,
 };
 
-use crate::harness::{Answer, Api, TestServer, start};
+use crate::{
+    harness::{Answer, Api, TestServer, start},
+    services::service,
+};
 
 const ADDRESSES: &str = "/apis/networking.k8s.io/v1/ipaddresses";
 const PORTS: &str = "/registry/ranges/servicenodeports";
@@ -112,14 +115,6 @@ async fn two(seed: u64, change: impl Fn(&mut Config)) -> [TestServer; 2] {
 
 fn stop(servers: &[TestServer]) {
     servers.iter().for_each(|server| server.tasks.shutdown().stop());
-}
-
-fn service(name: &str, spec: Value) -> Value {
-    let mut service = json!({"metadata": {"name": name}, "spec": {"ports": [{"port": 80}], "selector": {"a": "b"}}});
-    for (field, value) in spec.as_object().unwrap() {
-        service["spec"][field] = value.clone();
-    }
-    service
 }
 
 /// Creates `count` Services concurrently, alternating between both servers.

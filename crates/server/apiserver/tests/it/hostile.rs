@@ -8,17 +8,9 @@ use crate::{
     harness::{admin, config_map},
 };
 
-/// Returns a protobuf field with bytes.
-fn field(number: u8, inner: &[u8]) -> Vec<u8> {
-    let mut out = vec![number << 3 | 2];
-    let mut length = inner.len();
-    while length >= 0x80 {
-        out.push(length as u8 | 0x80);
-        length >>= 7;
-    }
-    out.push(length as u8);
-    out.extend_from_slice(inner);
-    out
+/// Returns a protobuf message with one field.
+fn field(number: u32, inner: &[u8]) -> Vec<u8> {
+    protobuf::message(&[(number, inner)])
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -87,10 +79,8 @@ async fn survives_nested_envelopes() {
     let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
     let fields = (0..1500).fold(b"{}".to_vec(), |inner, _| {
         let entry = field(7, &field(1, &inner));
-        // Field 17, ObjectMeta's managedFields, has a two-byte tag.
-        let mut entries = vec![0x8a, 0x01];
-        entries.extend_from_slice(&field(1, &entry)[1..]);
-        protobuf::envelope("v1", "ConfigMap", &field(1, &entries))
+        // Field 17 of ObjectMeta is managedFields.
+        protobuf::envelope("v1", "ConfigMap", &field(1, &field(17, &entry)))
     });
     api.send("POST", &maps, &headers, fields).await.refused(400, "BadRequest");
     api.get(&maps).await.ok();

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{admin, start};
 
-fn service(name: &str, spec: Value) -> Value {
+pub(crate) fn service(name: &str, spec: Value) -> Value {
     let mut service = json!({"metadata": {"name": name}, "spec": {"ports": [{"port": 80}], "selector": {"a": "b"}}});
     for (field, value) in spec.as_object().unwrap() {
         service["spec"][field] = value.clone();

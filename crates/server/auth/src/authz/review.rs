@@ -295,10 +295,10 @@ pub fn rules_review(
 
 #[cfg(test)]
 mod tests {
-    use api_meta::{Authorizer as _, Changed, Observer};
+    use api_meta::Authorizer as _;
 
     use super::*;
-    use crate::rbac::bootstrap_objects;
+    use crate::testing::bootstrapped;
 
     fn access_review(review: &mut Value, subject: Subject<'_>, rbac: &Rbac) -> Result<(), Status> {
         let question = Question::of(review, subject)?;
@@ -319,17 +319,9 @@ mod tests {
         assert_eq!(review["status"], wanted);
     }
 
-    fn rbac() -> Rbac {
-        let rbac = Rbac::new();
-        for (resource, object) in bootstrap_objects() {
-            rbac.changed(Changed::of(resource, object));
-        }
-        rbac
-    }
-
     #[test]
     fn answers_access_reviews() {
-        let rbac = rbac();
+        let rbac = bootstrapped();
         let admin = UserInfo::new("root", &["system:masters"]);
         let get = json!({"namespace": "ns", "verb": "get", "resource": "pods"});
         let cases = [
@@ -387,7 +379,7 @@ mod tests {
         ];
         for (selector, want) in cases {
             let mut review = json!({"spec": {"resourceAttributes": {"labelSelector": selector}}});
-            let got = access_review(&mut review, Subject::Caller(&admin), &rbac());
+            let got = access_review(&mut review, Subject::Caller(&admin), &bootstrapped());
             let got = got.map_err(|status| status.details.map_or(0, |d| d.causes.len()));
             let ignored = review["status"]["evaluationError"].is_string();
             assert_eq!(got.map(|()| ignored), want, "{selector}");
@@ -398,7 +390,7 @@ mod tests {
     fn lists_rules_of_caller() {
         let mut review = json!({"spec": {"namespace": "default"}});
         let bob = UserInfo::new("bob", &["system:authenticated"]);
-        rules_review(&mut review, &bob, Some(&rbac()), Vec::new()).unwrap();
+        rules_review(&mut review, &bob, Some(&bootstrapped()), Vec::new()).unwrap();
         let status = &review["status"];
         assert_eq!(status["incomplete"], false);
         assert!(

@@ -8,15 +8,7 @@ use proptest::{prelude::*, sample::select};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::testing::Cluster;
-
-fn bootstrapped() -> Rbac {
-    let rbac = Rbac::new();
-    for (resource, object) in bootstrap_objects() {
-        rbac.changed(Changed::of(resource, object));
-    }
-    rbac
-}
+use crate::testing::{Cluster, bootstrapped};
 
 /// Returns the recorded policy of an upstream server, or `None` if the recording is missing.
 fn golden(file: &str) -> Option<Vec<Value>> {

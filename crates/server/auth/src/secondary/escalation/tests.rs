@@ -2,18 +2,10 @@ use api_meta::{Attributes, Changed, GroupResource, Observer, UserInfo};
 use serde_json::{Value, json};
 
 use crate::{
-    rbac::{Rbac, bootstrap_objects},
+    rbac::Rbac,
     secondary::{AuthorizedRequest, Moment},
-    testing::Cluster,
+    testing::{Cluster, bootstrapped},
 };
-
-fn bootstrapped() -> Rbac {
-    let rbac = Rbac::new();
-    for (resource, object) in bootstrap_objects() {
-        rbac.changed(Changed::of(resource, object));
-    }
-    rbac
-}
 
 fn binding(namespace: &str, name: &str, kind: &str, role: &str, subject: Value) -> Value {
     json!({"metadata": {"name": name, "namespace": namespace}, "roleRef": {"kind": kind, "name": role}, "subjects": [subject]})
