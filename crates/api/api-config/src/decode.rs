@@ -90,6 +90,22 @@ pub fn gvk(value: &Value) -> (&str, &str) {
     (text("apiVersion"), text("kind"))
 }
 
+/// Checks the object's `apiVersion` and `kind`.
+pub(crate) fn check_kind(
+    value: &Value,
+    version: &'static str,
+    kind: &'static str,
+) -> Result<(), Error> {
+    match gvk(value) {
+        found if found == (version, kind) => Ok(()),
+        (found_version, found) => Err(Error::WrongKind {
+            expected: kind,
+            group: version,
+            found: format!("{found} of {found_version}"),
+        }),
+    }
+}
+
 /// Removes null fields from the object. Nulls in lists stay, because they have a position.
 pub fn without_nulls(value: Value) -> Value {
     match value {

@@ -16,7 +16,7 @@ pub use parts::{
 };
 
 use crate::{
-    decode::{Decoded, decode, gvk},
+    decode::{Decoded, check_kind, decode},
     error::Error,
     shared::{Logging, Taint, tidy, unset},
 };
@@ -332,14 +332,7 @@ impl KubeletConfiguration {
 
     /// Decodes the kind. The kubelet accepts unknown fields with a warning.
     pub fn from_value(value: Value) -> Result<Decoded<Self>, Error> {
-        let (version, kind) = gvk(&value);
-        if (version, kind) != (API_VERSION, KIND) {
-            return Err(Error::WrongKind {
-                expected: KIND,
-                group: API_VERSION,
-                found: format!("{kind} of {version}"),
-            });
-        }
+        check_kind(&value, API_VERSION, KIND)?;
         decode(KIND, value)
     }
 

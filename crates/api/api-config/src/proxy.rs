@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    decode::{Decoded, decode, gvk},
+    decode::{Decoded, check_kind, decode},
     error::Error,
     shared::{ClientConnection, Logging, unset},
 };
@@ -189,14 +189,7 @@ impl KubeProxyConfiguration {
 
     /// Decodes the kind. kube-proxy accepts unknown fields with a warning.
     pub fn from_value(value: Value) -> Result<Decoded<Self>, Error> {
-        let (version, kind) = gvk(&value);
-        if (version, kind) != (API_VERSION, KIND) {
-            return Err(Error::WrongKind {
-                expected: KIND,
-                group: API_VERSION,
-                found: format!("{kind} of {version}"),
-            });
-        }
+        check_kind(&value, API_VERSION, KIND)?;
         decode(KIND, value)
     }
 

@@ -1,5 +1,5 @@
 //! The runtime layer: owned tasks, shutdown, panics, clocks, randomness, retries and backoff, values built from files,
-//! and programs with limits.
+//! programs with limits, and the causes of errors.
 //!
 //! Read [`Tasks`] first. All time, random values and identifiers come from here, so that a [`Simulation`] can replace
 //! them.
@@ -8,6 +8,7 @@
 //! calls `tokio::spawn`.
 
 mod backoff;
+mod causes;
 mod clock;
 mod compute;
 mod files;
@@ -21,6 +22,7 @@ mod tasks;
 mod wait;
 
 pub use backoff::Backoff;
+pub use causes::with_causes;
 pub use clock::{Clock, FAR, ManualClock, SystemClock, now, processor_time};
 pub use compute::{ComputePool, PoolError};
 pub use files::FromFiles;

@@ -1,4 +1,8 @@
-use std::{fs, io, os::unix::fs::PermissionsExt, path::Path};
+use std::{
+    fs, io,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    path::Path,
+};
 
 /// Creates a directory and its missing parents with `mode`, regardless of the umask. Existing directories keep their
 /// mode.
@@ -18,9 +22,26 @@ pub fn make_directories(path: &Path, mode: u32) -> io::Result<()> {
     if fs::metadata(path)?.is_dir() { Ok(()) } else { Err(io::ErrorKind::NotADirectory.into()) }
 }
 
+/// Reports whether two paths lead to the same file or directory, as two mounts of a file system do.
+pub fn is_same_file(one: &Path, other: &Path) -> bool {
+    let id = |path: &Path| fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
+    id(one).is_some_and(|one| id(other) == Some(one))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn links_lead_to_the_same_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir(at("a")).unwrap();
+        fs::create_dir(at("b")).unwrap();
+        std::os::unix::fs::symlink("a", at("link")).unwrap();
+        assert!(is_same_file(&at("a"), &at("link")) && !is_same_file(&at("a"), &at("b")));
+        assert!(!is_same_file(&at("none"), &at("none")) && !is_same_file(&at("a"), &at("none")));
+    }
 
     #[test]
     fn sets_mode_of_created_directories_only() {

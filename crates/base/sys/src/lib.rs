@@ -25,7 +25,7 @@ pub mod supervision;
 mod tree;
 
 pub use beneath::{OpenPath, hold_beneath, make_beneath, read_beneath};
-pub use directory::make_directories;
+pub use directory::{is_same_file, make_directories};
 pub use disk::{DiskUse, disk_use, read_partitions_again};
 pub use error::Error;
 pub use huge_pages::{HUGE_PAGES, huge_page_unit, huge_pages};

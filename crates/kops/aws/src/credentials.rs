@@ -66,7 +66,7 @@ impl Source {
         }
         let provider = self.provider.get_or_init(|| self.chain()).await;
         let found = provider.provide_credentials().await;
-        let found = found.map_err(|error| Error::Credentials { cause: chained(&error) })?;
+        let found = found.map_err(|error| Error::Credentials { cause: rt::with_causes(&error) })?;
         *cached = Some(found.clone());
         Ok(found)
     }
@@ -78,12 +78,6 @@ impl Source {
         let chain = DefaultCredentialsChain::builder().configure(config).build().await;
         SharedCredentialsProvider::new(chain)
     }
-}
-
-/// Returns an error's message with all its causes.
-fn chained(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// Our HTTP client, for the AWS SDK's credentials providers.

@@ -45,7 +45,7 @@ pub enum Error {
     NotReady { pid: i32 },
     #[error("the link range {range:?} in the fleet's settings is invalid, expected: a CIDR")]
     LinkRange { range: String },
-    #[error("linking machines: {}", causes(.0))]
+    #[error("linking machines: {}", rt::with_causes(.0))]
     Link(netlink::Error),
     #[error("every range in 172.29.0.0/16 is in use on this machine")]
     NoRange,
@@ -65,12 +65,6 @@ pub enum Error {
     VolumeInUse { image: PathBuf, device: u32 },
     #[error("the machine at {address} has no link {link}; it does not run")]
     MissingLink { address: IpAddr, link: String },
-}
-
-/// Returns an error's message with those of its causes.
-fn causes(error: &netlink::Error) -> String {
-    let causes = std::iter::successors(Some(error as &dyn std::error::Error), |e| e.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 impl Error {

@@ -188,12 +188,7 @@ impl Directory {
     }
 
     fn compare(&self, name: &str, since: &Precondition) -> Result<(), Error> {
-        let present = self.read(name)?.map(|(_, version)| version);
-        let as_expected = match since {
-            Precondition::Absent => present.is_none(),
-            Precondition::Read(version) => present.as_ref() == Some(version),
-        };
-        if as_expected { Ok(()) } else { Err(Error::Conflict { name: name.to_owned() }) }
+        since.check(name, self.read(name)?.map(|(_, version)| version).as_ref())
     }
 
     /// Locks out other writers while an object is compared and replaced. The lock ends when the file is closed.

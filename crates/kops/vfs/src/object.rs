@@ -4,6 +4,8 @@ use api_meta::Timestamp;
 use data_encoding::HEXLOWER;
 use md_5::{Digest as _, Md5};
 
+use crate::error::Error;
+
 /// The largest object that is read into memory, in bytes. Larger ones, such as backups, are copied between files.
 pub(crate) const LARGEST: usize = 16 << 20;
 /// The largest number of objects in a listing.
@@ -43,6 +45,17 @@ pub enum Precondition {
     Absent,
     /// The object had this version.
     Read(Version),
+}
+
+impl Precondition {
+    /// Checks the version that an object has, which is `None` if it does not exist.
+    pub(crate) fn check(&self, name: &str, present: Option<&Version>) -> Result<(), Error> {
+        let expected = match self {
+            Self::Absent => None,
+            Self::Read(version) => Some(version),
+        };
+        if present == expected { Ok(()) } else { Err(Error::Conflict { name: name.to_owned() }) }
+    }
 }
 
 /// The readers of an object.

@@ -253,11 +253,7 @@ impl Bucket {
             StatusCode::NOT_FOUND => None,
             _ => Some(version(&call, &response)?),
         };
-        let as_expected = match since {
-            Precondition::Absent => present.is_none(),
-            Precondition::Read(version) => present.as_ref() == Some(version),
-        };
-        if as_expected { Ok(()) } else { Err(Error::Conflict { name: name.to_owned() }) }
+        since.check(name, present.as_ref())
     }
 
     pub(crate) fn list(&self, directory: &str) -> Result<Vec<ObjectInfo>, Error> {

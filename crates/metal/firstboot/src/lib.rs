@@ -16,6 +16,7 @@ mod error;
 mod fetch;
 mod files;
 pub mod init;
+mod private_file;
 mod report;
 mod root;
 mod stages;

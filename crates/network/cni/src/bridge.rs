@@ -428,14 +428,7 @@ fn host_name(attachment: &Attachment) -> String {
 
 /// Derives a MAC address from the IP address, so that a reused address needs no new neighbour entries.
 fn mac_of(address: IpAddr) -> [u8; 6] {
-    let tail = match address {
-        IpAddr::V4(v4) => v4.octets(),
-        IpAddr::V6(v6) => {
-            let octets = v6.octets();
-            [octets[12], octets[13], octets[14], octets[15]]
-        }
-    };
-    [0x0a, 0x58, tail[0], tail[1], tail[2], tail[3]]
+    net_core::derived_mac(0x0a, address)
 }
 
 fn mac_text(mac: &[u8]) -> String {

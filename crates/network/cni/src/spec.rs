@@ -50,12 +50,12 @@ impl Failure {
 
     /// The plugin's own codes start at 100.
     pub(crate) fn network(error: netlink::Error) -> Self {
-        Self::new(100, with_causes(&error))
+        Self::new(100, rt::with_causes(&error))
     }
 
     /// The container or its network namespace does not exist.
     pub(crate) fn container(error: netlink::Error) -> Self {
-        Self::new(3, with_causes(&error))
+        Self::new(3, rt::with_causes(&error))
     }
 
     pub(crate) fn exhausted(subnet: Cidr) -> Self {
@@ -72,12 +72,6 @@ impl Failure {
     pub(crate) fn to_json(&self, version: &str) -> Value {
         json!({"cniVersion": version, "code": self.code, "msg": self.message})
     }
-}
-
-/// Formats an error with its causes, because the runtime only shows one line.
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// The `CNI_*` variables.

@@ -15,10 +15,13 @@ pub mod conntrack;
 mod cves;
 pub mod endpoints;
 pub mod ipam;
+mod mac;
 pub mod nft;
 pub mod overlay;
 pub mod plan;
 pub mod policy;
+mod seal;
 pub mod xtables;
 
 pub use api_meta::{Cidr, CidrError, Family};
+pub use mac::derived_mac;

@@ -93,14 +93,7 @@ fn ranges(node: &Node) -> Vec<Cidr> {
 
 /// Derives the tunnel's MAC address from the node's address, so that nodes need not exchange it.
 fn mac_of(node: IpAddr) -> [u8; 6] {
-    let tail = match node {
-        IpAddr::V4(v4) => v4.octets(),
-        IpAddr::V6(v6) => {
-            let octets = v6.octets();
-            [octets[12], octets[13], octets[14], octets[15]]
-        }
-    };
-    [0x0e, 0x58, tail[0], tail[1], tail[2], tail[3]]
+    crate::derived_mac(0x0e, node)
 }
 
 #[cfg(test)]

@@ -68,11 +68,7 @@ async fn repeat<F: Future<Output = Result<(), Failure>>>(
                 let _ = tokio::time::timeout(PERIOD, changed.notified()).await;
             }
             Err(error) => {
-                let causes =
-                    std::iter::successors(Some(&*error as &dyn std::error::Error), |error| {
-                        error.source()
-                    });
-                let error = causes.map(ToString::to_string).collect::<Vec<_>>().join(": ");
+                let error = rt::with_causes(&*error);
                 tracing::error!(subject, %error, "the Pod network is not up to date");
                 tokio::time::sleep(backoff.next(0.0)).await;
             }

@@ -277,7 +277,7 @@ impl Worker {
                 }
                 Err(error) => {
                     let retry = backoff.next(0.0);
-                    tracing::error!(error = %chain(&*error), ?retry, "Service rules are not up to date");
+                    tracing::error!(error = %rt::with_causes(&*error), ?retry, "Service rules are not up to date");
                     self.health.failed(queued);
                     // Retry without waiting for a change.
                     self.trigger.notify.notify_one();
@@ -370,12 +370,6 @@ fn health_checks(
         local: local_ready(&slices, service, node),
     };
     services.map(|service| (service.spec.health_check_node_port, check(service))).collect()
-}
-
-/// Formats an error with its causes.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 #[cfg(test)]

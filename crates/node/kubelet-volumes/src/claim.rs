@@ -1,10 +1,6 @@
 //! Volumes of PersistentVolumeClaims. The kubelet checks at the API server that the volume is bound to the Pod's claim.
 
-use std::{
-    fs,
-    os::unix::fs::MetadataExt as _,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use client::Resource;
 use k8s_openapi::api::core::v1::{
@@ -152,10 +148,9 @@ fn mount_work(
 /// Reports whether a path is the entry `name` of a directory. The kubelet's directory may be mounted at two paths, and
 /// volumes keep the path that they were created with.
 fn is_entry_of(directory: &Path, name: &str, path: &Path) -> bool {
-    let id = |path: &Path| fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
     let Some(parent) = path.parent() else { return false };
-    let is_same = || id(parent).is_some_and(|parent| Some(parent) == id(directory));
-    path.file_name().is_some_and(|last| last == name) && (parent == directory || is_same())
+    path.file_name().is_some_and(|last| last == name)
+        && (parent == directory || sys::is_same_file(parent, directory))
 }
 
 fn local_volume(

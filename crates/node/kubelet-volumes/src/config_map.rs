@@ -18,11 +18,8 @@ impl Plugin for ConfigMaps {
     fn prepare<'a>(&self, request: Request<'a>) -> Option<Prepared<'a>> {
         let source = request.volume.config_map.as_ref()?;
         Some(Box::pin(async move {
-            let selection = Selection {
-                items: source.items.as_deref(),
-                default_mode: source.default_mode.unwrap_or(0o644),
-                optional: source.optional == Some(true),
-            };
+            let items = source.items.as_deref();
+            let selection = Selection::of_volume(items, source.default_mode, source.optional);
             let files = files(&request, &source.name, selection).await?;
             let work: MountWork =
                 Box::new(move |site| site.write(site.dir("kubernetes.io~configmap")?, &files));

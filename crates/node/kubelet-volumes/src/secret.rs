@@ -18,11 +18,8 @@ impl Plugin for Secrets {
     fn prepare<'a>(&self, request: Request<'a>) -> Option<Prepared<'a>> {
         let source = request.volume.secret.as_ref()?;
         Some(Box::pin(async move {
-            let selection = Selection {
-                items: source.items.as_deref(),
-                default_mode: source.default_mode.unwrap_or(0o644),
-                optional: source.optional == Some(true),
-            };
+            let items = source.items.as_deref();
+            let selection = Selection::of_volume(items, source.default_mode, source.optional);
             let name = source.secret_name.as_deref().unwrap_or_default();
             let files = files(&request, name, selection).await?;
             let work: MountWork =

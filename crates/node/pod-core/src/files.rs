@@ -48,6 +48,17 @@ pub struct Selection<'a> {
     pub optional: bool,
 }
 
+impl<'a> Selection<'a> {
+    /// Creates the selection of a volume. Without `mode`, files are readable by everyone.
+    pub fn of_volume(
+        items: Option<&'a [KeyToPath]>,
+        mode: Option<i32>,
+        optional: Option<bool>,
+    ) -> Self {
+        Self { items, default_mode: mode.unwrap_or(0o644), optional: optional == Some(true) }
+    }
+}
+
 /// Returns the files of a ConfigMap's text and binary keys. A selected key that is missing is an error unless the
 /// selection is optional.
 pub fn of_config_map(map: &ConfigMap, selection: Selection<'_>) -> Result<Files, FilesError> {

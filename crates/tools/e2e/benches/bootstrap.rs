@@ -2,17 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use e2e::{Host, Machines, configuration, is_etcd_installed, join_commands, lock_machine, until};
+use e2e::{
+    Host, Machines, configuration, install_network, is_etcd_installed, join_commands, lock_machine,
+    until,
+};
 
 /// Installs the CNI configuration before the node exists, as a prepared machine image would.
 fn network(host: &Host<'_>, range: &str) {
     let configuration = format!(
         r#"{{"cniVersion":"1.0.0","name":"pods","plugins":[{{"type":"windlass-cni","bridge":"wl0","mtu":0,"subnets":["{range}"],"clusterCIDRs":["10.244.0.0/16"],"dataDir":"/var/lib/windlass/cni"}}]}}"#
     );
-    let file = host.write(&format!("{}.conflist", host.name), &configuration);
-    let script = "mkdir -p /opt/cni/bin /etc/cni/net.d && ln -sf \"$0\" /opt/cni/bin/windlass-cni && \
-                  ln -sf \"$0\" /opt/cni/bin/loopback && cp \"$1\" /etc/cni/net.d/10-pods.conflist";
-    host.run("sh", &["-c", script, &host.binary(), &file]).ok();
+    install_network(host, &configuration);
 }
 
 fn wait_until_ready(admin: &Host<'_>, node: &Host<'_>) {

@@ -85,14 +85,19 @@ pub fn connect(admin: &Host<'_>, hosts: &[&Host<'_>]) {
             r#"{{"cniVersion":"1.0.0","name":"pods","plugins":[{{"type":"windlass-cni","bridge":"wl0","mtu":0,"subnets":["{}"],"clusterCIDRs":["10.244.0.0/16"],"dataDir":"/var/lib/windlass/cni","capabilities":{{"portMappings":true,"bandwidth":true}}}}]}}"#,
             range(host)
         );
-        let file = host.write(&format!("{}.conflist", host.name), &configuration);
-        let script = "mkdir -p /opt/cni/bin /etc/cni/net.d && ln -sf \"$0\" /opt/cni/bin/windlass-cni && \
-                      ln -sf \"$0\" /opt/cni/bin/loopback && cp \"$1\" /etc/cni/net.d/10-pods.conflist";
-        host.run("sh", &["-c", script, &host.binary(), &file]).ok();
+        install_network(host, &configuration);
         for other in hosts.iter().filter(|other| other.name != host.name) {
             host.run("ip", &["route", "replace", &range(other), "via", &other.address]).ok();
         }
     }
+}
+
+/// Installs the CNI plugin with a configuration on a host.
+pub fn install_network(host: &Host<'_>, configuration: &str) {
+    let file = host.write(&format!("{}.conflist", host.name), configuration);
+    let script = "mkdir -p /opt/cni/bin /etc/cni/net.d && ln -sf \"$0\" /opt/cni/bin/windlass-cni && \
+                  ln -sf \"$0\" /opt/cni/bin/loopback && cp \"$1\" /etc/cni/net.d/10-pods.conflist";
+    host.run("sh", &["-c", script, &host.binary(), &file]).ok();
 }
 
 /// Waits until these nodes are Ready.

@@ -35,7 +35,9 @@ pub use ecosystem::Programs;
 pub use guest::Guest;
 pub use image::HostImage;
 pub use kops::Kops;
-pub use kubeadm::{Join, configuration, connect, init, is_etcd_installed, join_commands, ready};
+pub use kubeadm::{
+    Join, configuration, connect, init, install_network, is_etcd_installed, join_commands, ready,
+};
 pub use locks::{lock_machine, share_machine};
 pub use machines::{Host, Machines};
 pub use process::{Background, Output, fetch_script, parent, until, until_within};

@@ -124,11 +124,6 @@ impl ClusterFlags {
         };
         self.override_init(documents.init.get_or_insert_default());
         let cluster = documents.cluster.get_or_insert_default();
-        let set = |field: &mut String, flag: &Option<String>| {
-            if let Some(value) = flag {
-                field.clone_from(value);
-            }
-        };
         set(&mut cluster.certificates_dir, &self.cert_dir);
         set(&mut cluster.control_plane_endpoint, &self.control_plane_endpoint);
         set(&mut cluster.image_repository, &self.image_repository);
@@ -142,11 +137,6 @@ impl ClusterFlags {
     }
 
     fn override_init(&self, init: &mut InitConfiguration) {
-        let set = |field: &mut String, flag: &Option<String>| {
-            if let Some(value) = flag {
-                field.clone_from(value);
-            }
-        };
         set(&mut init.local_api_endpoint.advertise_address, &self.apiserver_advertise_address);
         set(&mut init.node_registration.name, &self.node_name);
         set(&mut init.node_registration.cri_socket, &self.cri_socket);
@@ -208,6 +198,13 @@ impl ClusterFlags {
 
     pub(super) fn ignored(&self, configured: &[String]) -> Result<Ignored, Error> {
         Ignored::new(self.ignore_preflight_errors.iter().chain(configured).cloned())
+    }
+}
+
+/// Sets a field whose flag is given.
+fn set(field: &mut String, flag: &Option<String>) {
+    if let Some(value) = flag {
+        field.clone_from(value);
     }
 }
 

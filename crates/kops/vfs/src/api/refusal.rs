@@ -32,18 +32,13 @@ impl From<Error> for Refusal {
             Error::Name { .. } => {
                 Self(StatusCode::BAD_REQUEST, "InvalidArgument", error.to_string())
             }
-            error => {
-                // Log the error, but do not reveal the store's location to the client.
-                tracing::warn!(%error, "serving the store");
-                let message = "We encountered an internal error. Please try again.";
-                Self(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message.to_owned())
-            }
+            error => Self::failed(&error),
         }
     }
 }
 
 impl Refusal {
-    /// Logs an internal error, and returns its rejection.
+    /// Logs an internal error, and returns its rejection, which does not reveal the store's location.
     pub(super) fn failed(error: &dyn std::fmt::Display) -> Self {
         tracing::warn!(%error, "serving the store");
         let message = "We encountered an internal error. Please try again.";

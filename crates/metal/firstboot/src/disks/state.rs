@@ -1,10 +1,10 @@
 //! The state of the disks stage for later stages, stored in a private file.
 
-use std::{collections::BTreeMap, fs, io::Write, os::unix::fs::OpenOptionsExt, path::Path};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
+use crate::{error::Error, private_file::write_private};
 
 /// The state for later stages: keys and devices of volumes.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -46,13 +46,4 @@ impl State {
             Err(error) => Err(Error::file("reading", path)(error)),
         }
     }
-}
-
-fn write_private(path: &Path, contents: &[u8]) -> Result<(), Error> {
-    if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent).map_err(Error::file("making", parent))?;
-    }
-    let mut options = fs::OpenOptions::new();
-    let file = options.write(true).create(true).truncate(true).mode(0o600).open(path);
-    file.and_then(|mut file| file.write_all(contents)).map_err(Error::file("writing", path))
 }

@@ -20,6 +20,7 @@ use crate::{
     context::Context,
     error::{Error, FetchError},
     fetch::{Fetcher, url::displayed},
+    private_file::write_private,
 };
 
 /// The maximum depth of references, which detects cycles.
@@ -40,13 +41,13 @@ pub(super) async fn offline(context: &Context) -> Result<(), Error> {
         Ok(config) => {
             if ignition::needs_network(&config) {
                 tracing::info!("the stages after this one need the network");
-                write(&context.neednet, b"")?;
+                write_private(&context.neednet, b"")?;
             }
             store(context, &config)
         }
         Err(Error::Fetch(FetchError::NeedsNetwork { url })) => {
             tracing::info!(url, "the network is needed");
-            write(&context.neednet, b"")
+            write_private(&context.neednet, b"")
         }
         Err(error) => Err(error),
     }
@@ -62,18 +63,7 @@ pub(super) async fn online(context: &Context) -> Result<(), Error> {
 }
 
 fn store(context: &Context, config: &Value) -> Result<(), Error> {
-    write(&context.config_cache, config.to_string().as_bytes())
-}
-
-/// Writes a file for root only, because a config may contain secrets.
-fn write(path: &Path, contents: &[u8]) -> Result<(), Error> {
-    use std::{io::Write, os::unix::fs::OpenOptionsExt};
-    if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent).map_err(Error::file("making", parent))?;
-    }
-    let mut options = fs::OpenOptions::new();
-    let file = options.write(true).create(true).truncate(true).mode(0o600).open(path);
-    file.and_then(|mut file| file.write_all(contents)).map_err(Error::file("writing", path))
+    write_private(&context.config_cache, config.to_string().as_bytes())
 }
 
 async fn acquire(context: &Context, mut fetcher: Fetcher) -> Result<Value, Error> {

@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use data_encoding::HEXLOWER;
-use sha2::{Digest, Sha256};
-
-use crate::Family;
+use crate::{Family, seal::Seal};
 
 /// The chain whose only rule carries the table's digest as its comment.
 pub const STATE_CHAIN: &str = "windlass-state";
@@ -109,28 +106,23 @@ impl Table {
     /// only its owner removes it. An empty owner stands for none.
     pub fn seal_for(&mut self, owner: &str) {
         self.chains.remove(STATE_CHAIN);
-        let mut digest = Sha256::new();
-        let mut feed = |text: &str| {
-            digest.update((text.len() as u64).to_le_bytes());
-            digest.update(text);
-        };
+        let mut seal = Seal::default();
         for (name, chain) in &self.chains {
-            feed(name);
-            feed(chain.hook.unwrap_or_default());
-            chain.rules.iter().for_each(|rule| feed(rule));
+            seal.feed(name);
+            seal.feed(chain.hook.unwrap_or_default());
+            chain.rules.iter().for_each(|rule| seal.feed(rule));
         }
         for (name, set) in &self.sets {
-            feed(name);
-            feed(&set.spec);
+            seal.feed(name);
+            seal.feed(&set.spec);
             if let Content::Ours(elements) = &set.content {
                 elements.iter().for_each(|(key, value)| {
-                    feed(key);
-                    feed(value);
+                    seal.feed(key);
+                    seal.feed(value);
                 });
             }
         }
-        let hex = HEXLOWER.encode(&digest.finalize());
-        let state = format!("sha256-{hex} {owner}");
+        let state = format!("{} {owner}", seal.finish());
         self.chain(STATE_CHAIN, vec![format!("return comment \"{}\"", state.trim_end())]);
     }
 

@@ -14,10 +14,7 @@ use std::{
     fmt::Write,
 };
 
-use data_encoding::HEXLOWER;
-use sha2::{Digest, Sha256};
-
-use crate::Family;
+use crate::{Family, seal::Seal};
 
 /// The chain whose only rule carries the digest as its comment.
 pub const STATE_CHAIN: &str = "WINDLASS-STATE";
@@ -85,21 +82,17 @@ impl Chains {
 
     /// Writes the digest of the other content into [`STATE_CHAIN`] of every table.
     pub fn seal(&mut self) {
-        let mut digest = Sha256::new();
-        let mut feed = |text: &str| {
-            digest.update((text.len() as u64).to_le_bytes());
-            digest.update(text);
-        };
+        let mut seal = Seal::default();
         for (table, chains) in &self.tables {
-            feed(table);
+            seal.feed(table);
             for (name, rules) in chains.iter().filter(|(name, _)| *name != STATE_CHAIN) {
-                feed(name);
-                rules.iter().for_each(|rule| feed(rule));
+                seal.feed(name);
+                rules.iter().for_each(|rule| seal.feed(rule));
             }
         }
-        let hex = HEXLOWER.encode(&digest.finalize());
+        let digest = seal.finish();
         for chains in self.tables.values_mut() {
-            let rule = format!("-m comment --comment sha256-{hex}");
+            let rule = format!("-m comment --comment {digest}");
             chains.insert(STATE_CHAIN.to_owned(), vec![rule]);
         }
     }

@@ -3,6 +3,7 @@
 
 use std::{fs, path::PathBuf, time::Instant};
 
+use api_codec::protobuf;
 use e2e::{Session, shared};
 use serde_json::{Value, json};
 
@@ -105,22 +106,9 @@ fn json_patch_of_nested_copies_uses_little_memory() {
     assert!(after < before + 300_000, "from {before} to {after} kB");
 }
 
-/// Encodes a length-delimited field of a protobuf message.
-fn field(tag: &[u8], inner: &[u8]) -> Vec<u8> {
-    let mut out = tag.to_vec();
-    let mut length = inner.len();
-    while length >= 0x80 {
-        out.push(length as u8 | 0x80);
-        length >>= 7;
-    }
-    out.push(length as u8);
-    out.extend_from_slice(inner);
-    out
-}
-
-fn envelope(api_version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
-    let meta = [field(b"\x0a", api_version.as_bytes()), field(b"\x12", kind.as_bytes())].concat();
-    [b"k8s\0".to_vec(), field(b"\x0a", &meta), field(b"\x12", message)].concat()
+/// Returns a protobuf message with one field.
+fn field(number: u32, inner: &[u8]) -> Vec<u8> {
+    protobuf::message(&[(number, inner)])
 }
 
 #[test]
@@ -129,11 +117,11 @@ fn nested_protobuf_envelopes_do_not_crash_the_server() {
     let attacker = Attacker::new(&s, "create,list", "configmaps");
     // Nest envelopes in managedFields and in the raw object of a ControllerRevision.
     let fields = (0..1500).fold(b"{}".to_vec(), |inner, _| {
-        let entry = field(b"\x3a", &field(b"\x0a", &inner));
-        envelope("v1", "ConfigMap", &field(b"\x0a", &field(b"\x8a\x01", &entry)))
+        let entry = field(7, &field(1, &inner));
+        protobuf::envelope("v1", "ConfigMap", &field(1, &field(17, &entry)))
     });
     let data = (0..1500).fold(b"{}".to_vec(), |inner, _| {
-        envelope("apps/v1", "ControllerRevision", &field(b"\x12", &field(b"\x0a", &inner)))
+        protobuf::envelope("apps/v1", "ControllerRevision", &field(2, &field(1, &inner)))
     });
     let (pid, _) = server(&s);
     let path = "/api/v1/namespaces/attack-envelopes/configmaps";
