@@ -21,6 +21,29 @@ pub fn from_yaml(text: &[u8]) -> Result<Value, YamlError> {
     Ok(read::read(&characters(text)?, false)?.value)
 }
 
+/// Splits a text into its documents, at lines that begin with three dashes. Documents of white space are left out.
+///
+/// # Errors
+///
+/// As in kubectl, nothing but a comment may follow the dashes: [`from_yaml`] reads one document, so it would not see a
+/// document that begins there.
+pub fn yaml_documents(text: &str) -> Result<Vec<&str>, YamlError> {
+    let (mut documents, mut from, mut at) = (Vec::new(), 0, 0);
+    for (number, line) in text.split_inclusive('\n').enumerate() {
+        if let Some(rest) = line.strip_prefix("---").map(str::trim_start) {
+            if !rest.is_empty() && !rest.starts_with('#') {
+                return Err(YamlError::at(number + 1, "only a comment may follow ---"));
+            }
+            documents.push(&text[from..at]);
+            from = at + line.len();
+        }
+        at += line.len();
+    }
+    documents.push(&text[from..]);
+    documents.retain(|document| !document.trim().is_empty());
+    Ok(documents)
+}
+
 /// Returns a message for each duplicate key, as Go's YAML prints it: `line 3: key "a" already set in map`. An invalid
 /// text has none.
 pub fn yaml_duplicates(text: &[u8]) -> Vec<String> {
@@ -76,6 +99,34 @@ mod tests {
             let key = if key == "on" { "true" } else { key };
             assert_eq!(&expected[key], value, "{key}");
         }
+    }
+
+    #[test]
+    fn splits_documents_at_dashes() {
+        for (text, documents) in [
+            ("", &[][..]),
+            ("a: 1\n", &["a: 1\n"]),
+            (
+                "# text\n---\na: 1\n---   # next\nb: 2\n---\n\n---\r\n",
+                &["# text\n", "a: 1\n", "b: 2\n"],
+            ),
+            ("---\r\na: 1\r\n---\t\r\nb: 2", &["a: 1\r\n", "b: 2"]),
+            ("a: |\n  x\n  ---\n  y\n", &["a: |\n  x\n  ---\n  y\n"]),
+        ] {
+            assert_eq!(yaml_documents(text).unwrap(), documents, "{text:?}");
+        }
+        for (text, line) in
+            [("--- a: 1\n", 1), ("a: 1\n--- {b: 2}\n", 2), ("a: 1\n----\nb: 2\n", 2)]
+        {
+            let words = format!("yaml: line {line}: only a comment may follow ---");
+            assert_eq!(yaml_documents(text).unwrap_err().cause(), words, "{text:?}");
+        }
+        assert_eq!(yaml_documents(&"---\na: 1\n".repeat(100_000)).unwrap().len(), 100_000);
+        assert_eq!(
+            from_yaml(b"a: 1\n--- # next\nb: 2\n").unwrap(),
+            json!({"a": 1}),
+            "one document"
+        );
     }
 
     #[test]

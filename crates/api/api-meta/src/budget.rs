@@ -181,8 +181,8 @@ impl Budget {
     }
 }
 
-/// A visitor that reads a tree of any format within a budget.
-pub struct Tree<'b>(pub &'b mut Budget);
+/// Reads a JSON tree within a budget.
+struct Tree<'b>(&'b mut Budget);
 
 impl<'de> DeserializeSeed<'de> for Tree<'_> {
     type Value = Value;
@@ -201,14 +201,6 @@ impl<'de> Visitor<'de> for Tree<'_> {
 
     fn visit_unit<E>(self) -> Result<Value, E> {
         Ok(Value::Null)
-    }
-
-    fn visit_none<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        deserializer.deserialize_any(self)
     }
 
     fn visit_bool<E>(self, v: bool) -> Result<Value, E> {

@@ -58,7 +58,7 @@ pub use selector::{Operator, Requirement, Selector, SelectorError};
 pub use status::{ListMeta, Status, StatusCause, StatusDetails, StatusReason};
 pub use time::{ParseTimeError, Timestamp, human_duration};
 pub use token_bucket::TokenBucket;
-pub use tree::{Tree, TreePath};
+pub use tree::{Tree, TreePath, is_zero};
 pub use user::UserInfo;
 pub use warnings::Warnings;
 pub use zone::Zone;

@@ -269,6 +269,18 @@ impl Tree for Value {
     }
 }
 
+/// Reports whether a value is the zero value of its type, which Go cannot distinguish from an absent one.
+pub fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(value) => !value,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty(),
+    }
+}
+
 /// Returns all names but the last.
 fn before_last(way: &impl TreePath) -> impl Iterator<Item = &str> {
     way.names().take(way.names().count().saturating_sub(1))
@@ -394,6 +406,26 @@ mod tests {
         tree.put_some("e", Some(&json!(3)));
         assert_eq!((tree.opt_at("a"), tree.opt_at("z")), (Some(&json!(1)), None));
         assert_eq!(tree.opt_at("e"), Some(&json!(3)));
+    }
+
+    #[test]
+    fn zero_values_are_those_of_go() {
+        for zero in
+            [json!(null), json!(false), json!(0), json!(0.0), json!(""), json!([]), json!({})]
+        {
+            assert!(is_zero(&zero), "{zero}");
+        }
+        for other in [
+            json!(true),
+            json!(-1),
+            json!(0.5),
+            json!(u64::MAX),
+            json!("0"),
+            json!([0]),
+            json!({"a": 0}),
+        ] {
+            assert!(!is_zero(&other), "{other}");
+        }
     }
 
     #[test]

@@ -15,14 +15,14 @@ use std::collections::HashSet;
 use std::fmt::{self, Write as _};
 use std::sync::LazyLock;
 
-use api_meta::{Budget, BudgetExceeded};
+use api_meta::{Budget, BudgetExceeded, is_zero};
 use serde::de::{
     DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
 use serde_json::{Map, Value};
 
 use crate::{
-    fill::{Fill, is_zero, whole_default},
+    fill::{Fill, whole_default},
     gowords::{go_type, syntax_message},
     node::{Field, Node, NodeId, Presence, Shape, Struct},
     scalar::{self, Scalar},

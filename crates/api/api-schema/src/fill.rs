@@ -1,6 +1,6 @@
 //! Defaults and zero values of absent members.
 
-use api_meta::{Budget, BudgetExceeded};
+use api_meta::{Budget, BudgetExceeded, is_zero};
 use serde_json::{Map, Value};
 
 use crate::{
@@ -157,17 +157,6 @@ fn is_empty(schema: &Schema, field: &Field, value: &Value) -> bool {
 
 fn default_of<'s>(schema: &'s Schema, field: &'s Field) -> Option<&'s Value> {
     field.default.as_ref().or_else(|| schema.node(field.node).default.as_ref())
-}
-
-pub(crate) fn is_zero(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Bool(value) => !value,
-        Value::Number(number) => number.as_f64() == Some(0.0),
-        Value::String(text) => text.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        Value::Object(members) => members.is_empty(),
-    }
 }
 
 impl Schema {

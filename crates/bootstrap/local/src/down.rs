@@ -11,17 +11,16 @@ use net_core::Family;
 use netlink::Net;
 use sys::supervision;
 
-use crate::{cluster::Cluster, context, error::Error, mark, nodes, paths, process::Role};
+use crate::{
+    cluster::Cluster, cluster_args::ClusterArgs, context, error::Error, mark, nodes, paths,
+    process::Role,
+};
 
 /// Stops a cluster and removes everything that it created.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// The cluster's name
-    #[arg(long, default_value = crate::cluster::DEFAULT_NAME)]
-    pub name: String,
-    /// The directory of the cluster's files [default: /var/lib/windlass/NAME]
-    #[arg(long)]
-    pub root: Option<PathBuf>,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
     /// The kubeconfig from which to remove the cluster's context [default: the one that `up` changed]
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
@@ -34,14 +33,13 @@ const GRACE: Duration = Duration::from_secs(15);
 
 /// Stops a cluster and removes what it created, as far as possible. Succeeds if there is no cluster.
 pub async fn run(args: Args) -> Result<(), Error> {
-    let root = Cluster::at(&args.name, args.root.as_deref());
-    let cluster = match Cluster::load(&args.name, &root) {
+    let cluster = match args.cluster.load() {
         Ok(cluster) => cluster,
         // Without a cluster, there is nothing to do.
         Err(Error::NoCluster(_)) => return Ok(()),
         Err(error) => return Err(error),
     };
-    mark::check(&root, &args.name)?;
+    mark::check(&args.cluster.directory(), &args.cluster.name)?;
     // The supervisor and the other processes restart each other. All of them check the mark, and the supervisor ends
     // first.
     let stopping = cluster.run().join("stopping");

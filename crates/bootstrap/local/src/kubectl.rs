@@ -1,21 +1,14 @@
 //! `windlass kubectl`: runs the installed kubectl with the cluster's kubeconfig.
 
-use std::{ffi::OsString, os::unix::process::CommandExt as _, path::PathBuf, process::Command};
+use std::{ffi::OsString, os::unix::process::CommandExt as _, process::Command};
 
-use crate::{
-    cluster::{Cluster, DEFAULT_NAME},
-    error::Error,
-};
+use crate::{cluster_args::ClusterArgs, error::Error};
 
 /// Runs the installed kubectl as the cluster's administrator
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// The cluster's name
-    #[arg(long, default_value = DEFAULT_NAME)]
-    pub name: String,
-    /// The directory of the cluster's files [default: /var/lib/windlass/NAME]
-    #[arg(long)]
-    pub root: Option<PathBuf>,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
     /// kubectl's arguments
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub command: Vec<OsString>,
@@ -23,7 +16,7 @@ pub struct Args {
 
 /// Becomes kubectl. Returns only on failure.
 pub fn run(args: Args) -> Result<(), Error> {
-    let cluster = Cluster::load(&args.name, &Cluster::at(&args.name, args.root.as_deref()))?;
+    let cluster = args.cluster.load()?;
     let mut kubectl = Command::new("kubectl");
     kubectl.args(&args.command).env("KUBECONFIG", cluster.layout().kubeconfig("admin.conf"));
     Err(Error::Start { program: "kubectl".to_owned(), source: kubectl.exec() })

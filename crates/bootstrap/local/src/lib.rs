@@ -13,6 +13,7 @@
 mod agent;
 mod certs;
 mod cluster;
+mod cluster_args;
 mod config;
 mod configure;
 mod containerd;
@@ -47,6 +48,7 @@ mod wait;
 
 pub use agent::run as run_agent;
 pub use cluster::{Cluster, DEFAULT_NAME};
+pub use cluster_args::ClusterArgs;
 pub use config::{
     ClusterConfig, ConfigError, ExtraMount, LoadBalancer, LoadBalancerError, NodeConfig,
     PublishError, PublishedPort, Registry,

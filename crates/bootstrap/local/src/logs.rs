@@ -3,15 +3,11 @@
 use std::{
     fs::File,
     io::{self, Read as _, Seek as _, SeekFrom, Write as _},
-    path::{Path, PathBuf},
+    path::Path,
     time::Duration,
 };
 
-use crate::{
-    cluster::{Cluster, DEFAULT_NAME},
-    error::Error,
-    process::Role,
-};
+use crate::{cluster_args::ClusterArgs, error::Error, process::Role};
 
 /// Prints the log of a process of the cluster
 #[derive(Clone, Debug, clap::Args)]
@@ -19,12 +15,8 @@ pub struct Args {
     /// The process, or a component that runs in it
     #[arg(value_enum)]
     pub component: LoggingProcess,
-    /// The cluster's name
-    #[arg(long, default_value = DEFAULT_NAME)]
-    pub name: String,
-    /// The directory of the cluster's files [default: /var/lib/windlass/NAME]
-    #[arg(long)]
-    pub root: Option<PathBuf>,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
     /// The node [default: this host]
     #[arg(long)]
     pub node: Option<String>,
@@ -69,7 +61,7 @@ const PIECE: usize = 64 * 1024;
 
 /// Prints the log, and with `--follow` until the reader ends.
 pub async fn run(args: Args) -> Result<(), Error> {
-    let cluster = Cluster::load(&args.name, &Cluster::at(&args.name, args.root.as_deref()))?;
+    let cluster = args.cluster.load()?;
     let node = match args.node.as_deref().filter(|name| *name != cluster.settings.node_name) {
         Some(name) => cluster.member(name)?,
         None => cluster,

@@ -7,7 +7,7 @@
 
 use std::{
     fs, io,
-    os::{fd::AsRawFd as _, unix::fs::MetadataExt as _},
+    os::fd::AsRawFd as _,
     path::{Path, PathBuf},
 };
 
@@ -46,9 +46,7 @@ pub(crate) fn are_mounted(node: &Cluster) -> bool {
 
 /// Returns `true` if the directory at the kubelet's usual path below `root` is the node's.
 fn is_inside(node: &Cluster, root: &Path) -> bool {
-    let id = |path: &Path| fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
-    let usual = id(&root.join(KUBELET.trim_start_matches('/')));
-    usual.is_some() && usual == id(&own(node, KUBELET))
+    sys::is_same_file(&root.join(KUBELET.trim_start_matches('/')), &own(node, KUBELET))
 }
 
 /// Enters the mount namespace of the first node, which has the processes and containers of the cluster. Creates it if

@@ -1,35 +1,28 @@
 //! `windlass status`: reports running processes, problems, and their causes.
 
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
 use api_meta::Tree as _;
 use client::{ListOptions, Resource};
 use serde_json::{Value, json};
 
 use crate::{
-    cluster::{Cluster, DEFAULT_NAME},
-    error::Error,
-    images, manifests, preflight,
+    cluster::Cluster, cluster_args::ClusterArgs, error::Error, images, manifests, preflight,
     process::Role,
 };
 
 /// Reports which parts of a cluster run, and the causes of problems.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// The cluster's name
-    #[arg(long, default_value = DEFAULT_NAME)]
-    pub name: String,
-    /// The directory of the cluster's files [default: /var/lib/windlass/NAME]
-    #[arg(long)]
-    pub root: Option<PathBuf>,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
 }
 
 /// Prints the state. Returns `true` if there is no problem.
 pub async fn run(args: Args) -> Result<bool, Error> {
-    let root = Cluster::at(&args.name, args.root.as_deref());
-    let cluster = Cluster::load(&args.name, &root)?;
+    let cluster = args.cluster.load()?;
     let mut well = true;
-    println!("cluster {} at {}", cluster.name, root.display());
+    println!("cluster {} at {}", cluster.name, cluster.root.display());
     for role in [Role::Supervisor].iter().chain(cluster.roles()) {
         well &= report_process(*role, &cluster, "");
     }
@@ -50,7 +43,7 @@ pub async fn run(args: Args) -> Result<bool, Error> {
     well &= runtime_answers(&cluster).await;
     well &= have_archives(&cluster)?;
     well &= has_space(&cluster);
-    well &= manifests::report(&root);
+    well &= manifests::report(&cluster.root);
     let client = cluster.admin_client()?;
     match client.list::<Value>(&Resource::NODES, "", &ListOptions::default()).await {
         Err(error) => {

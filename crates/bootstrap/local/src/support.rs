@@ -12,11 +12,7 @@ use api_meta::Tree as _;
 use client::{Client, ListOptions, Resource};
 use serde_json::Value;
 
-use crate::{
-    cluster::{Cluster, DEFAULT_NAME},
-    error::Error,
-    process::Role,
-};
+use crate::{cluster::Cluster, cluster_args::ClusterArgs, error::Error, process::Role};
 use redact::Redactor;
 
 /// Writes a directory with logs, objects and the state of a cluster, without its secrets, for a report of a problem
@@ -24,12 +20,8 @@ use redact::Redactor;
 pub struct Args {
     /// The directory to create
     pub directory: PathBuf,
-    /// The cluster's name
-    #[arg(long, default_value = DEFAULT_NAME)]
-    pub name: String,
-    /// The directory of the cluster's files [default: /var/lib/windlass/NAME]
-    #[arg(long)]
-    pub root: Option<PathBuf>,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
 }
 
 /// The kinds of objects in the bundle.
@@ -54,7 +46,7 @@ const LINES: usize = 5000;
 
 /// Writes the bundle. Parts that cannot be read are named in it.
 pub async fn run(args: Args) -> Result<(), Error> {
-    let cluster = Cluster::load(&args.name, &Cluster::at(&args.name, args.root.as_deref()))?;
+    let cluster = args.cluster.load()?;
     let directory = &args.directory;
     fs::create_dir(directory).map_err(Error::file("creating", directory))?;
     let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);

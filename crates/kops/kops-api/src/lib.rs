@@ -26,7 +26,7 @@ mod write;
 pub mod yaml;
 
 pub use error::Error;
-pub use object::{Object, VersionName, documents, is_ours};
+pub use object::{Object, VersionName, is_ours};
 pub use schema::{Kind, has_field};
 pub use spec::Spec;
 pub use validate::{

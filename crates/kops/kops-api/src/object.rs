@@ -60,9 +60,13 @@ impl Object {
 
     /// Parses one document of either version. `what` names it in errors: a file, or a path in the store.
     pub fn read(what: &str, document: &[u8]) -> Result<Self, Error> {
-        let tree = api_codec::from_yaml(document)
-            .map_err(|e| Error::Yaml { what: what.to_owned(), cause: e.to_string() })?;
-        Self::from_tree(what, tree)
+        Self::from_tree(what, yaml::parse(what, document)?)
+    }
+
+    /// Parses all documents of a file.
+    pub fn read_all(file: &str, text: &str) -> Result<Vec<Self>, Error> {
+        let trees = yaml::parse_all(file, text)?;
+        trees.into_iter().map(|tree| Self::from_tree(file, tree)).collect()
     }
 
     /// Converts one parsed object of either version.
@@ -146,22 +150,6 @@ fn read(
     }
     let object = Object { kind, metadata, spec };
     if problems.is_empty() { Ok(object) } else { Err(problems) }
-}
-
-/// Splits a file into its documents at lines of three dashes. Empty documents are omitted.
-pub fn documents(text: &str) -> Vec<&str> {
-    let mut documents = Vec::new();
-    let (mut from, mut at) = (0, 0);
-    for line in text.split_inclusive('\n') {
-        if line.trim_end() == "---" {
-            documents.push(&text[from..at]);
-            from = at + line.len();
-        }
-        at += line.len();
-    }
-    documents.push(&text[from..]);
-    documents.retain(|document| !document.trim().is_empty());
-    documents
 }
 
 /// Reports whether an object is in kOps' API group. Add-ons of other groups may be in the same file.

@@ -1,5 +1,6 @@
 //! Converts the hub's form to a version's, omitting empty fields as Go's encoder does.
 
+use api_meta::is_zero;
 use serde_json::{Map, Value};
 
 use crate::schema::{self, Field, Shape, Version};
@@ -43,8 +44,8 @@ fn written(
     }
     let left_out = match &field.shape {
         Shape::Pointer(_) | Shape::Struct(_) => false,
-        Shape::Loose(_) => version == Version::V1alpha2 && is_empty(&value),
-        _ => !field.keep && is_empty(&value),
+        Shape::Loose(_) => version == Version::V1alpha2 && is_zero(&value),
+        _ => !field.keep && is_zero(&value),
     };
     (!left_out).then_some(value)
 }
@@ -110,17 +111,6 @@ pub(crate) fn zero(shape: &Shape) -> Value {
         }
         Shape::List(_) => Value::Array(Vec::new()),
         Shape::Time | Shape::Pointer(_) => Value::Null,
-    }
-}
-
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Bool(flag) => !flag,
-        Value::Number(number) => number.as_i64() == Some(0),
-        Value::String(text) => text.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        Value::Object(members) => members.is_empty(),
     }
 }
 

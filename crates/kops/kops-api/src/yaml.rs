@@ -1,5 +1,5 @@
-//! Writes YAML as Go's `sigs.k8s.io/yaml` does, byte for byte. Hashes of such documents identify configurations, and
-//! users read their differences.
+//! Reads YAML, and writes it as Go's `sigs.k8s.io/yaml` does, byte for byte. Hashes of such documents identify
+//! configurations, and users read their differences.
 //!
 //! The rules are libyaml's emitter with go-yaml's choices: block style, and lists at the indentation of their key.
 //! Scalars are plain where a YAML 1.1 parser reads them as the same string. Lines are folded at 80 columns, and
@@ -12,11 +12,28 @@ use std::cmp::Ordering;
 use serde_json::{Map, Value};
 
 use self::scalar::{Style, escaped};
+use crate::error::Error;
 
 /// The column after which a scalar is folded at the next space.
 const WIDTH: usize = 80;
 /// The longest key that does not need the form with a question mark.
 const LONG_KEY: usize = 128;
+
+/// Parses one document. `what` names it in errors.
+pub fn parse(what: &str, text: &[u8]) -> Result<Value, Error> {
+    api_codec::from_yaml(text).map_err(failed(what))
+}
+
+/// Parses all documents of a text; those of comments only are left out. `what` names the text in errors.
+pub fn parse_all(what: &str, text: &str) -> Result<Vec<Value>, Error> {
+    let documents = api_codec::yaml_documents(text).map_err(failed(what))?;
+    let parsed = documents.into_iter().map(|document| parse(what, document.as_bytes()));
+    parsed.filter(|tree| !matches!(tree, Ok(Value::Null))).collect()
+}
+
+fn failed(what: &str) -> impl Fn(api_codec::YamlError) -> Error {
+    move |error| Error::Yaml { what: what.to_owned(), cause: error.to_string() }
+}
 
 /// Returns a value as one document.
 pub fn to_string(value: &Value) -> String {
@@ -265,6 +282,19 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn reads_every_document_or_none() {
+        let trees = parse_all("file", "# text\n---\na: 1\n--- # next\nb: 2\n---\n");
+        assert_eq!(trees.unwrap(), [json!({"a": 1}), json!({"b": 2})]);
+        for (text, words) in [
+            ("a: 1\n--- b: 2\n", "yaml: line 2: only a comment may follow ---"),
+            ("a: 1\n---\nb: [\n", "reading file: "),
+        ] {
+            let error = parse_all("file", text).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+    }
 
     #[test]
     fn quotes_scalars_as_go() {

@@ -16,8 +16,7 @@ pub struct Channel(Value);
 impl Channel {
     /// Parses a channel. `what` names it in errors.
     pub fn read(what: &str, text: &[u8]) -> Result<Self, Error> {
-        let tree = api_codec::from_yaml(text)
-            .map_err(|e| kops_api::Error::Yaml { what: what.to_owned(), cause: e.to_string() })?;
+        let tree = kops_api::yaml::parse(what, text)?;
         if !tree.at("spec").is_object() {
             let cause = "it has no spec, so it is not a channel".to_owned();
             return Err(kops_api::Error::Yaml { what: what.to_owned(), cause }.into());

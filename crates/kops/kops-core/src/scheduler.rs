@@ -1,21 +1,19 @@
 //! The scheduler's configuration on machines.
 
 use api_meta::Tree as _;
-use kops_api::{documents, yaml};
+use kops_api::yaml;
 use serde_json::json;
 
 use crate::error::Error;
 
 const KIND: &str = "KubeSchedulerConfiguration";
+const BESIDE: &str = "the objects stored with the cluster (clusteraddons/default)";
 
 /// Returns the user's configuration among the objects stored with the cluster, or an empty one, with the kubeconfig's
 /// path.
 pub fn scheduler_config(beside: &str) -> Result<String, Error> {
     let mut config = json!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": KIND});
-    for document in documents(beside) {
-        let what = "the objects stored with the cluster (clusteraddons/default)".to_owned();
-        let tree = api_codec::from_yaml(document.as_bytes())
-            .map_err(|e| kops_api::Error::Yaml { what, cause: e.to_string() })?;
+    for tree in yaml::parse_all(BESIDE, beside)? {
         if tree.text("kind") == KIND {
             config = tree;
         }

@@ -41,15 +41,6 @@ fn member_names(etcd: &Value) -> String {
     names.join(",")
 }
 
-/// A volume of an etcd member, found by its tags.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EtcdVolume {
-    /// The name of the etcd cluster, such as `main`.
-    pub etcd: String,
-    /// The name of the member, as in the spec.
-    pub member: String,
-}
-
 /// The error of tags that do not say which etcd member a volume is for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TagError {
@@ -62,27 +53,26 @@ pub enum TagError {
     Both { first: String, second: String },
 }
 
-impl EtcdVolume {
-    /// Reads the tags of a volume; `None` if it is not a volume of an etcd member of the cluster.
-    pub fn of(cluster: &str, tags: &VolumeTags) -> Result<Option<Self>, TagError> {
-        let is_own = tags.get(&format!("{CLUSTER}{cluster}")).is_some_and(|value| value == OWNED);
-        if !is_own || !tags.contains_key(CONTROL_PLANE) {
-            return Ok(None);
-        }
-        let mut of_etcd =
-            tags.iter().filter_map(|(key, value)| Some((key, key.strip_prefix(ETCD)?, value)));
-        let Some((key, etcd, value)) = of_etcd.next() else { return Ok(None) };
-        if let Some((_, second, _)) = of_etcd.next() {
-            return Err(TagError::Both { first: etcd.to_owned(), second: second.to_owned() });
-        }
-        let invalid = || TagError::Members { key: key.clone(), value: value.clone() };
-        let (member, all) = value.split_once('/').ok_or_else(invalid)?;
-        let all: BTreeSet<&str> = all.split(',').collect();
-        if member.is_empty() || etcd.is_empty() || !all.contains(member) {
-            return Err(invalid());
-        }
-        Ok(Some(Self { etcd: etcd.to_owned(), member: member.to_owned() }))
+/// Returns the etcd cluster, such as `main`, that a volume's tags name; `None` if the volume is not one of the
+/// cluster's etcd members.
+pub fn etcd_of<'a>(cluster: &str, tags: &'a VolumeTags) -> Result<Option<&'a str>, TagError> {
+    let is_own = tags.get(&format!("{CLUSTER}{cluster}")).is_some_and(|value| value == OWNED);
+    if !is_own || !tags.contains_key(CONTROL_PLANE) {
+        return Ok(None);
     }
+    let mut of_etcd =
+        tags.iter().filter_map(|(key, value)| Some((key, key.strip_prefix(ETCD)?, value)));
+    let Some((key, etcd, value)) = of_etcd.next() else { return Ok(None) };
+    if let Some((_, second, _)) = of_etcd.next() {
+        return Err(TagError::Both { first: etcd.to_owned(), second: second.to_owned() });
+    }
+    let invalid = || TagError::Members { key: key.clone(), value: value.clone() };
+    let (member, all) = value.split_once('/').ok_or_else(invalid)?;
+    let all: BTreeSet<&str> = all.split(',').collect();
+    if member.is_empty() || etcd.is_empty() || !all.contains(member) {
+        return Err(invalid());
+    }
+    Ok(Some(etcd))
 }
 
 /// The file system of volumes.
@@ -206,12 +196,11 @@ mod tests {
         let of = |change: &dyn Fn(&mut VolumeTags)| {
             let mut tags = tags.clone();
             change(&mut tags);
-            EtcdVolume::of("c.local", &tags)
+            etcd_of("c.local", &tags).map(|etcd| etcd.map(str::to_owned))
         };
-        let own = EtcdVolume { etcd: "main".to_owned(), member: "b".to_owned() };
-        assert_eq!(of(&|_| {}), Ok(Some(own)));
+        assert_eq!(of(&|_| {}), Ok(Some("main".to_owned())));
         // Volumes of other clusters, roles and purposes.
-        assert_eq!(EtcdVolume::of("d.local", &tags), Ok(None));
+        assert_eq!(etcd_of("d.local", &tags), Ok(None));
         for key in
             ["kubernetes.io/cluster/c.local", "k8s.io/role/control-plane", "k8s.io/etcd/main"]
         {

@@ -35,6 +35,7 @@ impl UpdateZone {
             _ if server.parse::<IpAddr>().is_ok() => {
                 return Some(Self { zone, server: server.into() });
             }
+            _ if server.ends_with(']') => server,
             Some((host, port)) if port.parse::<u16>().is_ok_and(|port| port != 0) => host,
             Some(_) => return None,
             None => server,
@@ -187,6 +188,7 @@ mod tests {
             ("example.test@ns.example.test:53", "example.test", "ns.example.test:53"),
             ("example.test@2001:db8::53", "example.test", "2001:db8::53"),
             ("example.test@[2001:db8::53]:53", "example.test", "[2001:db8::53]:53"),
+            ("example.test@[2001:db8::53]", "example.test", "[2001:db8::53]"),
         ] {
             let parsed = UpdateZone::parse(text).unwrap();
             assert_eq!((parsed.zone.name.as_str(), parsed.server.as_str()), (zone, server));
@@ -204,6 +206,9 @@ mod tests {
             "example.test@--flag",
             "a@b@c",
             "example.test@[192.0.2.53]:53",
+            "example.test@[192.0.2.53]",
+            "example.test@[2001:db8::53",
+            "example.test@]",
             "*.example.test@192.0.2.53",
         ] {
             assert_eq!(UpdateZone::parse(text), None, "{text:?}");

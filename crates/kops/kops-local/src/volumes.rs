@@ -2,7 +2,7 @@
 
 use instances::{FleetSpec, Volume};
 use kops_api::{Object, Spec as _};
-use kops_core::volumes::{EtcdVolume, SIZE, VolumeTags, member_volume};
+use kops_core::volumes::{SIZE, VolumeTags, etcd_of, member_volume};
 
 /// Returns the volumes of etcd's members. A volume stays while its machine's name and its etcd cluster do.
 ///
@@ -40,8 +40,7 @@ pub(crate) fn member_volumes(
 
 /// Reports whether the tags of a volume name a member of an etcd cluster.
 pub(crate) fn is_of_etcd(cluster: &str, tags: &VolumeTags, etcd: &str) -> bool {
-    let found = EtcdVolume::of(cluster, tags);
-    found.is_ok_and(|found| found.is_some_and(|found| found.etcd == etcd))
+    etcd_of(cluster, tags) == Ok(Some(etcd))
 }
 
 /// Reports whether a machine was made by an earlier version, whose machines have directories.

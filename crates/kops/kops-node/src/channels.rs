@@ -7,7 +7,7 @@ use std::{path::PathBuf, time::Duration};
 use api_config::GoDuration;
 use client::{Client, PatchKind, PatchTarget, Resource};
 use data_encoding::HEXLOWER;
-use kops_api::{Spec as _, documents};
+use kops_api::{Spec as _, yaml};
 use kops_store::parse_yaml;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -211,10 +211,7 @@ fn read_manifest(store: &Store, addon: &Addon) -> Result<Vec<Value>, Error> {
         // The channel is written last, so the manifest is either newer than the channel or written by another program.
         return Err(Error::ManifestHash { manifest: addon.manifest.clone() });
     }
-    let text = String::from_utf8_lossy(&content);
-    let objects = documents(&text).into_iter();
-    let parsed = objects.map(|document| parse_yaml(&addon.manifest, document.as_bytes()));
-    Ok(parsed.collect::<Result<_, _>>()?)
+    Ok(yaml::parse_all(&addon.manifest, &String::from_utf8_lossy(&content))?)
 }
 
 /// Returns the objects that the add-ons of a channel no longer have.

@@ -209,7 +209,8 @@ impl Args {
 
 /// Returns a server with its port, which is 53 by default.
 fn with_port(server: &str) -> String {
-    if let Ok(address) = server.parse::<std::net::IpAddr>() {
+    let bracketed = server.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    if let Ok(address) = bracketed.unwrap_or(server).parse::<std::net::IpAddr>() {
         return std::net::SocketAddr::new(address, PORT).to_string();
     }
     if server.contains(':') { server.to_owned() } else { format!("{server}:{PORT}") }

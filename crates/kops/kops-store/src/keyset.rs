@@ -12,7 +12,7 @@ use kops_core::NodeKeyset;
 use pki::{Authority, Cert, Key, KeyAlgorithm, Validity};
 use serde_json::{Value, json};
 
-use crate::{error::Error, layout::private_keyset, registry::Registry, yaml::parse_yaml};
+use crate::{error::Error, layout::private_keyset, parse_yaml, registry::Registry};
 
 /// The keyset that signs tokens of service accounts.
 pub const SERVICE_ACCOUNT: &str = "service-account";

@@ -24,7 +24,8 @@ mod registry;
 mod secrets;
 mod ssh_keys;
 mod version;
-mod yaml;
+
+pub use kops_api::yaml::parse as parse_yaml;
 
 pub use backups::{Backups, nanoseconds};
 pub use change::{Change, file_changes, key_changes};
@@ -40,4 +41,3 @@ pub use registry::Registry;
 pub use secrets::{Secrets, parse_secret};
 pub use ssh_keys::SshKey;
 pub use version::KOPS_VERSION;
-pub use yaml::parse_yaml;

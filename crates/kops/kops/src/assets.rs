@@ -5,8 +5,8 @@ use std::{
     io::Write,
 };
 
-use kops_api::{Spec as _, documents};
-use kops_store::{Registry, parse_yaml};
+use kops_api::{Spec as _, yaml};
+use kops_store::Registry;
 use serde_json::{Map, Value, json};
 
 use crate::{document, error::Error, get, table};
@@ -66,8 +66,7 @@ fn collect(registry: &Registry, cluster: &str) -> Result<Assets, Error> {
     }
     for path in &paths {
         let Some((content, _)) = registry.read_object(path)? else { continue };
-        for document in documents(&String::from_utf8_lossy(&content)) {
-            let tree = parse_yaml(path, document.as_bytes())?;
+        for tree in yaml::parse_all(path, &String::from_utf8_lossy(&content))? {
             collect_images(&tree, &mut assets.images);
             collect_files(&tree, &mut assets.files);
         }

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::SystemTime};
 
 use api_meta::Timestamp;
 use kops_api::{
-    Kind, Object, Spec as _, documents, validate_cluster, validate_cluster_update, validate_group,
+    Kind, Object, Spec as _, validate_cluster, validate_cluster_update, validate_group,
 };
 use kops_core::{CloudName, Cluster as _};
 use kops_local::{check_support, fleet};
@@ -105,8 +105,7 @@ impl WriteRules<'_> {
     fn plan_files(&self, files: &[String]) -> Result<PlannedFiles, Error> {
         let (mut writes, mut keys) = (Vec::new(), Vec::new());
         for file in files {
-            for document in documents(&read_text(file)?) {
-                let object = Object::read(file, document.as_bytes())?;
+            for object in Object::read_all(file, &read_text(file)?)? {
                 let cluster = match object.kind {
                     Kind::Cluster => object.name().to_owned(),
                     Kind::InstanceGroup => cluster_label(&object)?,
@@ -142,6 +141,15 @@ impl WriteRules<'_> {
         };
         let missing = || kops_store::Error::object("cluster", cluster, "not found");
         Ok(parent.ok_or_else(missing)?)
+    }
+
+    /// Stores planned objects, unless one of them is rejected.
+    fn store(&self, planned: &[PlannedWrite]) -> Result<(), Error> {
+        self.check_support(planned)?;
+        for write in planned {
+            self.registry.write(&write.cluster, &write.object, &write.since)?;
+        }
+        Ok(())
     }
 
     /// Rejects planned objects that `update` could not apply to a cluster of cloud local.
@@ -254,8 +262,7 @@ pub(crate) fn store_group(
 ) -> Result<(), Error> {
     let rules = WriteRules { registry, now, refuses: &refuse_existing };
     let write = rules.plan_object(&[], cluster.to_owned(), group)?;
-    rules.check_support(std::slice::from_ref(&write))?;
-    Ok(registry.write(&write.cluster, &write.object, &write.since)?)
+    rules.store(std::slice::from_ref(&write))
 }
 
 /// Replaces a stored object by an edited one. The write fails if the object has changed since `shown`.
@@ -270,8 +277,7 @@ pub(crate) fn store_edited(
     let mut write = rules.plan_object(&[], cluster.to_owned(), edited)?;
     // Compare with the version shown to the user, so that concurrent changes are not lost.
     write.since = Precondition::Read(shown);
-    rules.check_support(std::slice::from_ref(&write))?;
-    Ok(registry.write(&write.cluster, &write.object, &write.since)?)
+    rules.store(std::slice::from_ref(&write))
 }
 
 /// Stores new objects of a cluster, built from flags. If one is invalid, nothing is stored.
@@ -287,11 +293,7 @@ pub(crate) fn store_objects(
         let write = rules.plan_object(&planned, cluster.to_owned(), object)?;
         planned.push(write);
     }
-    rules.check_support(&planned)?;
-    for write in &planned {
-        registry.write(&write.cluster, &write.object, &write.since)?;
-    }
-    Ok(())
+    rules.store(&planned)
 }
 
 /// A new version of a stored object.
@@ -316,11 +318,7 @@ pub(crate) fn store_replacements(
         write.since = Precondition::Read(since);
         planned.push(write);
     }
-    rules.check_support(&planned)?;
-    for write in &planned {
-        registry.write(&write.cluster, &write.object, &write.since)?;
-    }
-    Ok(())
+    rules.store(&planned)
 }
 
 pub(crate) async fn delete(

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use kops_api::{Kind, Object, documents};
+use kops_api::{Kind, Object};
 use kops_store::Registry;
 
 use crate::{
@@ -34,8 +34,8 @@ pub(crate) async fn run(
     }
     let mut all = Vec::new();
     for file in files {
-        for document in documents(&read_text(file)?) {
-            all.push(plan(file, &Object::read(file, document.as_bytes())?)?);
+        for object in Object::read_all(file, &read_text(file)?)? {
+            all.push(plan(file, &object)?);
         }
     }
     if all.is_empty() {

@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeSet, io::Write};
 
-use kops_api::{Object, Spec as _, VersionName, documents};
+use kops_api::{Object, Spec as _, VersionName, yaml};
 use kops_core::Cluster as _;
-use kops_store::{Registry, parse_yaml};
+use kops_store::Registry;
 use serde_json::Value;
 
 use crate::{error::Error, table};
@@ -102,9 +102,7 @@ pub(crate) fn get_all(
 fn additional_objects(registry: &Registry, cluster: &str) -> Result<Vec<Value>, Error> {
     let path = format!("{cluster}/clusteraddons/default");
     let Some((content, _)) = registry.read_object(&path)? else { return Ok(Vec::new()) };
-    let text = String::from_utf8_lossy(&content).into_owned();
-    let parsed = documents(&text).into_iter().map(|text| parse_yaml(&path, text.as_bytes()));
-    Ok(parsed.collect::<Result<_, _>>()?)
+    Ok(yaml::parse_all(&path, &String::from_utf8_lossy(&content))?)
 }
 
 /// Returns the named cluster, which must exist.
@@ -149,7 +147,7 @@ fn print_trees(
 ) -> Result<(), Error> {
     match (output, trees) {
         ("yaml", trees) => {
-            let all: Vec<_> = trees.iter().map(kops_api::yaml::to_string).collect();
+            let all: Vec<_> = trees.iter().map(yaml::to_string).collect();
             write!(out, "{}", all.join("\n---\n\n"))?;
         }
         (_, [one]) if single => writeln!(out, "{one}")?,

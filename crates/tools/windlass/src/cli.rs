@@ -3,8 +3,9 @@
 use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Parser, Subcommand};
+use local::ClusterArgs;
 
-use crate::{butane, cluster_args::ClusterArgs, components, images, machines, storage, timeline};
+use crate::{butane, components, images, machines, storage, timeline};
 
 /// Kubernetes v1.36 and its bootstrap, from bare metal to a Ready node.
 #[derive(Parser)]

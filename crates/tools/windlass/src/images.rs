@@ -9,9 +9,9 @@ use std::{
 
 use bootstrap::images;
 use bootstrap_core::constants::{DEFAULT_CRI_SOCKET, OWN_REPOSITORY};
-use local::Cluster;
+use local::{Cluster, ClusterArgs};
 
-use crate::{cluster_args::ClusterArgs, failure::Failure};
+use crate::failure::Failure;
 
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {

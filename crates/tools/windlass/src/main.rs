@@ -8,7 +8,6 @@ mod address;
 mod arguments;
 mod butane;
 mod cli;
-mod cluster_args;
 mod components;
 mod empty_paths;
 mod failure;

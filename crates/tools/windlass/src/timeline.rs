@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
+use local::ClusterArgs;
 use telemetry::timeline;
 
-use crate::{cluster_args::ClusterArgs, failure::Failure};
+use crate::failure::Failure;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

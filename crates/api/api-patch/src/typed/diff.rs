@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use api_meta::is_zero;
 use api_schema::{Field, NodeId, Presence, Schema};
 use serde_json::{Map, Value};
 
@@ -92,15 +93,9 @@ impl<'a> Side<'a> {
         self.value().and_then(Value::as_array).map_or(&[], Vec::as_slice)
     }
 
+    /// Reports whether Go cannot distinguish the value from an absent one.
     fn is_blank(self) -> bool {
-        match self.value() {
-            None | Some(Value::Null | Value::Bool(false)) => true,
-            Some(Value::Object(map)) => map.is_empty(),
-            Some(Value::Array(items)) => items.is_empty(),
-            Some(Value::String(text)) => text.is_empty(),
-            Some(Value::Number(number)) => number.as_f64() == Some(0.0),
-            Some(Value::Bool(true)) => false,
-        }
+        self.value().is_none_or(is_zero)
     }
 }
 

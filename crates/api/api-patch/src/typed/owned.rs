@@ -3,6 +3,7 @@
 //! Most writes in a busy cluster are creates, and building a tree of paths only to encode it costs more than all other
 //! tracking. A test compares the output with [`super::diff`] against an absent object.
 
+use api_meta::is_zero;
 use api_schema::{NodeId, Schema};
 use serde_json::{Map, Value};
 
@@ -142,9 +143,9 @@ impl Writer<'_> {
             Form::Set | Form::MapList { .. } => value.is_array(),
             _ => value.is_object(),
         };
-        if is_blank(value) || !fits {
+        if is_zero(value) || !fits {
             self.out.extend_from_slice(b"{}");
-            return absent || value.is_array() || !is_blank(value);
+            return absent || value.is_array() || !is_zero(value);
         }
         self.out.extend_from_slice(if absent { OWNED } else { b"{" });
         let inside = self.out.len();
@@ -196,17 +197,5 @@ impl Writer<'_> {
             }
         }
         odd
-    }
-}
-
-/// Reports whether Go cannot distinguish the value from an absent one.
-fn is_blank(value: &Value) -> bool {
-    match value {
-        Value::Null | Value::Bool(false) => true,
-        Value::Object(map) => map.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        Value::String(text) => text.is_empty(),
-        Value::Number(number) => number.as_f64() == Some(0.0),
-        Value::Bool(true) => false,
     }
 }

@@ -1,7 +1,7 @@
 //! Validation of Events. Core Events without an `eventTime` have few rules; those with one follow the rules of
 //! events.k8s.io. Through events.k8s.io, only the series of an Event is mutable. Errors use the field names of core/v1.
 
-use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
+use api_meta::{ErrorList, FieldError, Path, Tree as _, is_zero, validation};
 use serde_json::Value;
 
 const NEW_GROUP: &str = "events.k8s.io/v1";
@@ -25,20 +25,10 @@ fn field(event: &Value, (core, new): Spelling) -> &Value {
     event.at(if is_new_group(event) { new } else { core })
 }
 
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Number(number) => number.as_f64() == Some(0.0),
-        Value::String(text) => text.is_empty(),
-        Value::Object(fields) => fields.is_empty(),
-        _ => false,
-    }
-}
-
 pub(super) fn check_create(event: &Value, errors: &mut ErrorList) {
     check_namespace(event, errors);
     let time = Path::new("eventTime");
-    if !is_empty(event.at("eventTime")) {
+    if !is_zero(event.at("eventTime")) {
         check_new(event, errors);
     } else if is_new_group(event) {
         errors.push(FieldError::required(&time, ""));
@@ -51,7 +41,7 @@ pub(super) fn check_create(event: &Value, errors: &mut ErrorList) {
     let unset =
         [("firstTimestamp", FIRST), ("lastTimestamp", LAST), ("count", COUNT), ("source", SOURCE)];
     for (name, spelling) in unset {
-        if !is_empty(field(event, spelling)) {
+        if !is_zero(field(event, spelling)) {
             errors.push(FieldError::invalid(&Path::new(name), "", "needs to be unset"));
         }
     }
@@ -63,7 +53,7 @@ pub(super) fn check_create(event: &Value, errors: &mut ErrorList) {
 fn check_namespace(event: &Value, errors: &mut ErrorList) {
     let of_object = field(event, OBJECT).text("namespace");
     let namespace = event.namespace();
-    let is_new = !is_empty(event.at("eventTime"));
+    let is_new = !is_zero(event.at("eventTime"));
     let fits = match of_object {
         "" if is_new => matches!(namespace, "default" | "kube-system"),
         "" => matches!(namespace, "default" | "kube-system" | ""),
@@ -120,7 +110,7 @@ fn check_series(event: &Value, errors: &mut ErrorList) {
     if series.int("count") < 2 {
         errors.push(FieldError::invalid(&path.child("count"), "", "should be at least 2"));
     }
-    if is_empty(series.at("lastObservedTime")) {
+    if is_zero(series.at("lastObservedTime")) {
         errors.push(FieldError::required(&path.child("lastObservedTime"), ""));
     }
 }
@@ -128,12 +118,12 @@ fn check_series(event: &Value, errors: &mut ErrorList) {
 pub(super) fn check_update(new: &Value, old: &Value, errors: &mut ErrorList) {
     if !is_new_group(new) {
         check_namespace(new, errors);
-        if !is_empty(new.at("eventTime")) {
+        if !is_zero(new.at("eventTime")) {
             check_new(new, errors);
         }
         return;
     }
-    if !is_empty(new.at("eventTime")) && is_empty(old.at("eventTime")) {
+    if !is_zero(new.at("eventTime")) && is_zero(old.at("eventTime")) {
         check_new(new, errors);
     }
     if new.at("series") != old.at("series") {
@@ -157,7 +147,7 @@ pub(super) fn check_update(new: &Value, old: &Value, errors: &mut ErrorList) {
     ];
     for (name, spelling) in fixed {
         let (now, before) = (field(new, spelling), field(old, spelling));
-        if now != before && !(is_empty(now) && is_empty(before)) {
+        if now != before && !(is_zero(now) && is_zero(before)) {
             let shown = if now.is_object() { with_go_field_names(now) } else { now.clone() };
             errors.push(FieldError::invalid(&Path::new(name), shown, "field is immutable"));
         }

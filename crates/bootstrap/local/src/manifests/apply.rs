@@ -162,7 +162,7 @@ pub(super) async fn apply(
             Ok(live) => Ok(live.text("metadata.uid").to_owned()),
             Err(error) => Err(format!("reading the answer: {error}")),
         },
-        Err(error) => Err(message(&error)),
+        Err(error) => Err(error.server_message()),
     })
 }
 
@@ -196,13 +196,8 @@ pub(super) async fn delete(
     let deleted = client.delete(&resource, &object.namespace, &object.name, &options).await;
     Ok(match answered(deleted)? {
         Err(error) if !error.is_not_found() && !error.is_conflict() => {
-            Err(format!("deleting {} {}: {}", resource.kind, object.name, message(&error)))
+            Err(format!("deleting {} {}: {}", resource.kind, object.name, error.server_message()))
         }
         _ => Ok(()),
     })
-}
-
-/// Returns the server's message without the request.
-fn message(error: &client::Error) -> String {
-    error.status().map_or_else(|| error.to_string(), |status| status.message.clone())
 }

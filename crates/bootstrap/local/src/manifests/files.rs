@@ -100,7 +100,8 @@ pub(super) fn read(path: &Path) -> Result<Content, String> {
     let hash = digest(&bytes);
     let text = std::str::from_utf8(&bytes).map_err(|_| "it is not text in UTF-8".to_owned())?;
     let mut objects = Vec::new();
-    for (number, document) in documents(text)?.into_iter().enumerate() {
+    let documents = api_codec::yaml_documents(text).map_err(|error| error.to_string())?;
+    for (number, document) in documents.into_iter().enumerate() {
         let at = |error: &dyn std::fmt::Display| format!("document {}: {error}", number + 1);
         match api_codec::from_yaml(document.as_bytes()).map_err(|error| at(&error))? {
             Value::Null => {}
@@ -144,25 +145,6 @@ fn bytes(path: &Path) -> Result<Vec<u8>, String> {
         return Err(format!("it has more than {} MiB; split it", MAX_BYTES >> 20));
     }
     Ok(bytes)
-}
-
-/// Splits a text into its YAML documents, at lines that begin with three dashes. As in kubectl, nothing but a comment
-/// may follow the dashes: a document that begins there would be taken for a part of the one before.
-fn documents(text: &str) -> Result<Vec<&str>, String> {
-    let (mut documents, mut from, mut at) = (Vec::new(), 0, 0);
-    for (number, line) in text.split_inclusive('\n').enumerate() {
-        if let Some(rest) = line.strip_prefix("---").map(str::trim_start) {
-            if !rest.is_empty() && !rest.starts_with('#') {
-                return Err(format!("line {}: only a comment may follow ---", number + 1));
-            }
-            documents.push(&text[from..at]);
-            from = at + line.len();
-        }
-        at += line.len();
-    }
-    documents.push(&text[from..]);
-    documents.retain(|document| !document.trim().is_empty());
-    Ok(documents)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::{cmp::Ordering, sync::Arc};
 
+use api_meta::is_zero;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use gotmpl::{Function, Functions, Message, Template};
 use serde_json::Value;
@@ -55,13 +56,13 @@ const FUNCTIONS: [(&str, Sprig); 60] = [
         Ok(text(args, which)?.into())
     }),
     ("default", |args| {
-        let given = args.get(1).filter(|given| !is_empty(given));
+        let given = args.get(1).filter(|given| !is_zero(given));
         given.or(args.first()).cloned().ok_or_else(|| "an argument is missing".into())
     }),
-    ("empty", |args| Ok(is_empty(arg(args, 0)?).into())),
-    ("coalesce", |args| Ok(args.iter().find(|one| !is_empty(one)).cloned().unwrap_or_default())),
-    ("all", |args| Ok((!args.iter().any(is_empty)).into())),
-    ("any", |args| Ok((!args.iter().all(is_empty)).into())),
+    ("empty", |args| Ok(is_zero(arg(args, 0)?).into())),
+    ("coalesce", |args| Ok(args.iter().find(|one| !is_zero(one)).cloned().unwrap_or_default())),
+    ("all", |args| Ok((!args.iter().any(is_zero)).into())),
+    ("any", |args| Ok((!args.iter().all(is_zero)).into())),
     ("ternary", |args| match arg(args, 2)? {
         Value::Bool(condition) => Ok(arg(args, usize::from(!condition))?.clone()),
         _ => Err("argument 3 must be a bool".into()),
@@ -196,18 +197,6 @@ fn fold(args: &[Value], operation: fn(i64, i64) -> i64, start: i64) -> Outcome {
 /// Reports whether a character is in the first argument.
 fn is_in(args: &[Value], character: char) -> bool {
     args.first().and_then(Value::as_str).is_some_and(|cutset| cutset.contains(character))
-}
-
-/// Reports whether a value is the zero value of its type.
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Bool(value) => !value,
-        Value::Number(number) => number.as_f64() == Some(0.0),
-        Value::String(text) => text.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        Value::Object(map) => map.is_empty(),
-    }
 }
 
 /// Compares values; `1` and `1.0` are the same.

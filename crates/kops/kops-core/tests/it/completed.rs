@@ -1,7 +1,7 @@
 //! Tests of completed specs against upstream's goldens.
 
 use api_meta::Tree as _;
-use kops_api::{Kind, Object, VersionName, documents, is_ours, validate_group};
+use kops_api::{Kind, Object, VersionName, is_ours, validate_group, yaml};
 use kops_core::{Machines, complete};
 use serde_json::Value;
 
@@ -45,8 +45,7 @@ fn without_unknown(case: &str, tree: &mut Value) {
 
 pub(crate) fn objects(case: &str, text: &str) -> Result<Vec<Object>, kops_api::Error> {
     let mut objects = Vec::new();
-    for document in documents(text) {
-        let mut tree = api_codec::from_yaml(document.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
+    for mut tree in yaml::parse_all(case, text)? {
         without_unknown(case, &mut tree);
         if is_ours(&tree) {
             objects.push(Object::from_tree("golden", tree)?);

@@ -166,9 +166,7 @@ impl Golden {
             cluster.spec.items("etcdClusters").iter().any(|etcd| etcd.text("name") == "cilium");
         let mut keysets = self.keysets.clone();
         keysets.retain(|name, _| cilium || !name.ends_with("-cilium"));
-        let documents = kops_api::documents(text).into_iter();
-        let others: Vec<_> =
-            documents.filter_map(|d| api_codec::from_yaml(d.as_bytes()).ok()).collect();
+        let others = kops_api::yaml::parse_all("golden", text).unwrap();
         NodeInputs {
             kops: KOPS.to_owned(),
             hashes: self.hashes.clone(),

@@ -13,7 +13,7 @@ use std::{
 };
 
 use instances::{AttachedVolume, Machine, machine::VOLUMES};
-use kops_core::volumes::{DiskEnds, DiskProbe, EtcdVolume, FILE_SYSTEM, Preparation, unrepaired};
+use kops_core::volumes::{DiskEnds, DiskProbe, FILE_SYSTEM, Preparation, etcd_of, unrepaired};
 use sys::{
     HostPrograms, IMAGE_BLOCK, MAKE_EXT4, Programs,
     mount::{HostMounts, Mounts as _},
@@ -62,9 +62,9 @@ pub(super) fn mount_volume(machine: &Machine, etcd: &str) -> Result<PathBuf, Err
 /// Finds the volume of an etcd cluster by its tags.
 fn find_volume<'a>(machine: &'a Machine, etcd: &str) -> Result<&'a AttachedVolume, Error> {
     for volume in &machine.volumes {
-        let found = EtcdVolume::of(&machine.cluster, &volume.tags)
+        let found = etcd_of(&machine.cluster, &volume.tags)
             .map_err(|source| Error::VolumeTags { id: volume.id.clone(), source })?;
-        if found.is_some_and(|found| found.etcd == etcd) {
+        if found == Some(etcd) {
             return Ok(volume);
         }
     }

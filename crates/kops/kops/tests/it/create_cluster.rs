@@ -12,27 +12,19 @@ const KNOWN: &str = "defaultMachineTypes: {ControlPlane: m5.large, Node: m5.larg
 
 struct Demo {
     place: TestStore,
-    dir: tempfile::TempDir,
 }
 
 impl Demo {
     fn new() -> Self {
-        let demo = Self {
-            place: TestStore::new(),
-            dir: tempfile::tempdir().unwrap_or_else(|e| panic!("{e}")),
-        };
-        fs::write(demo.dir.path().join("channel"), CHANNEL).unwrap_or_else(|e| panic!("{e}"));
-        fs::write(demo.dir.path().join("known"), KNOWN).unwrap_or_else(|e| panic!("{e}"));
-        demo
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.dir.path().join(name).display().to_string()
+        let place = TestStore::new();
+        place.write("channel", CHANNEL);
+        place.write("known", KNOWN);
+        Self { place }
     }
 
     /// Runs `create cluster` for AWS without calls.
     fn create(&self, flags: &[&str]) -> Result<String, String> {
-        let (channel, known) = (self.path("channel"), self.path("known"));
+        let (channel, known) = (self.place.path("channel"), self.place.path("known"));
         let mut all = vec!["create", "cluster", "demo.example.com", "--zones", "us-east-1a"];
         all.extend(["--channel", &channel, "--known", &known, "--target", "terraform"]);
         all.extend(flags);
@@ -162,9 +154,9 @@ fn sets_fields_of_groups_by_flags() {
 #[test]
 fn stores_nothing_when_refused() {
     let demo = Demo::new();
-    let key = demo.path("id.pub");
+    let key = demo.place.path("id.pub");
     fs::write(&key, "no key\n").unwrap();
-    let missing = demo.path("none");
+    let missing = demo.place.path("none");
     for (flags, reason) in [
         (&["--cloud", "gce"][..], "cloud \"gce\" is not supported"),
         (&["--cloud", "openstack", "--os-network", "n"], "cloud \"openstack\" is not supported"),
@@ -222,7 +214,7 @@ fn stores_nothing_when_refused() {
         assert!(error.contains(reason), "{flags:?}: {error}");
     }
     // Without a table, the machine types are unknown.
-    fs::write(demo.path("known"), "{}").unwrap();
+    fs::write(demo.place.path("known"), "{}").unwrap();
     let error = demo.create(&[]).expect_err("no machine type");
     assert!(error.contains("has no machine type"), "{error}");
     assert!(!demo.place.has("demo.example.com"));
@@ -231,7 +223,7 @@ fn stores_nothing_when_refused() {
 #[test]
 fn stores_the_ssh_key_with_the_cluster() {
     let demo = Demo::new();
-    let key = demo.path("id.pub");
+    let key = demo.place.path("id.pub");
     let text =
         "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIO4gY2xhaW0gb2YgYW55Ym9keSBoZXJlIGlzIG1lYW50 a@b\n";
     fs::write(&key, text).unwrap();

@@ -17,7 +17,14 @@ impl TestStore {
     }
 
     pub(crate) fn file(&self, text: &str) -> String {
-        let path = self.dir.path().join("file.yaml");
+        self.write("file.yaml", text)
+    }
+
+    /// Writes a file that is not in the store, and returns its path.
+    pub(crate) fn write(&self, name: &str, text: &str) -> String {
+        let path = self.dir.path().join(name);
+        let parent = path.parent().unwrap_or(self.dir.path());
+        fs::create_dir_all(parent).unwrap_or_else(|e| panic!("{e}"));
         fs::write(&path, text).unwrap_or_else(|e| panic!("{e}"));
         path.display().to_string()
     }

@@ -1,6 +1,9 @@
 //! Tests of `update cluster --target=terraform`: required inputs, written files, and secrets.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use crate::stored::TestStore;
 
@@ -11,41 +14,26 @@ const KEY: &str =
 
 struct Demo {
     place: TestStore,
-    dir: tempfile::TempDir,
 }
 
 impl Demo {
     fn new() -> Self {
-        let demo = Self {
-            place: TestStore::new(),
-            dir: tempfile::tempdir().unwrap_or_else(|e| panic!("{e}")),
-        };
+        let demo = Self { place: TestStore::new() };
         let file = demo.place.file(CLUSTER);
         demo.place.kops(&["create", "-f", &file]).unwrap_or_else(|e| panic!("{e}"));
-        demo.write(
+        demo.place.write(
             "addons/bootstrap-channel.yaml",
             "spec:\n  addons:\n  - {name: coredns, id: a, manifest: coredns/a.yaml}\n",
         );
-        demo.write("addons/coredns/a.yaml", "kind: List\n");
-        demo.write("id.pub", KEY);
+        demo.place.write("addons/coredns/a.yaml", "kind: List\n");
+        demo.place.write("id.pub", KEY);
         demo
     }
 
-    fn path(&self, name: &str) -> String {
-        self.dir.path().join(name).display().to_string()
-    }
-
-    fn write(&self, name: &str, text: &str) {
-        let path = self.dir.path().join(name);
-        fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))
-            .unwrap_or_else(|e| panic!("{e}"));
-        fs::write(path, text).unwrap_or_else(|e| panic!("{e}"));
-    }
-
     fn update(&self, known: &str) -> Result<String, String> {
-        self.write("known.yaml", known);
-        let (known, addons) = (self.path("known.yaml"), self.path("addons"));
-        let (out, key) = (self.path("out"), self.path("id.pub"));
+        self.place.write("known.yaml", known);
+        let (known, addons) = (self.place.path("known.yaml"), self.place.path("addons"));
+        let (out, key) = (self.place.path("out"), self.place.path("id.pub"));
         self.place.kops(&[
             "update",
             "cluster",
@@ -74,7 +62,7 @@ impl Demo {
 
     /// Returns all written files, by name.
     fn written(&self) -> Vec<(String, String)> {
-        let (mut open, mut all) = (vec![self.dir.path().join("out")], Vec::new());
+        let (mut open, mut all) = (vec![PathBuf::from(self.place.path("out"))], Vec::new());
         while let Some(next) = open.pop() {
             for entry in fs::read_dir(next).unwrap_or_else(|e| panic!("{e}")) {
                 let path = entry.unwrap_or_else(|e| panic!("{e}")).path();
@@ -100,7 +88,7 @@ fn writes_configuration_and_keeps_keys_in_the_store() {
     let keyset = "demo.example.com/pki/private/kubernetes-ca/keyset.yaml";
     assert!(!demo.place.has(keyset), "what was refused has left keys");
     let output = demo.update(&known).unwrap();
-    let out = demo.path("out");
+    let out = demo.place.path("out");
     let expected = format!(
         "\nTerraform output has been placed into {out}\nRun these commands to apply the configuration:\n   cd {out}\n   terraform plan\n   terraform apply\n\n"
     );
@@ -145,14 +133,16 @@ fn rejects_missing_facts_before_storing_anything() {
         let refused = demo.update(&known.replace(from, to)).unwrap_err();
         assert!(refused.contains(reason), "{to:?}: {refused}");
     }
-    demo.write("id.pub", "-----BEGIN OPENSSH PRIVATE KEY-----\n");
+    demo.place.write("id.pub", "-----BEGIN OPENSSH PRIVATE KEY-----\n");
     let refused = demo.update(&known).unwrap_err();
     assert!(refused.contains("is not a line in OpenSSH's format"), "{refused}");
-    fs::remove_dir_all(demo.dir.path().join("addons")).unwrap();
-    demo.write("id.pub", KEY);
+    fs::remove_dir_all(demo.place.path("addons")).unwrap();
+    demo.place.write("id.pub", KEY);
     let refused = demo.update(&known).unwrap_err();
     assert!(refused.contains("reading add-ons in"), "{refused}");
-    assert!(!demo.place.has("demo.example.com/pki") && !demo.dir.path().join("out").exists());
+    assert!(
+        !demo.place.has("demo.example.com/pki") && !Path::new(&demo.place.path("out")).exists()
+    );
     for (flags, reason) in [
         (["--out", "x"], "--out is for --target=terraform"),
         (["--phase", "assets"], "invalid value 'assets'"),

@@ -6,23 +6,13 @@ use crate::stored::{CLUSTER, GROUP, TestStore};
 
 const AWS: &str = "apiVersion: kops.k8s.io/v1alpha2\nkind: Cluster\nmetadata: {name: demo.example.com}\nspec:\n  cloudProvider: aws\n  configBase: s3://store/demo.example.com\n  kubernetesVersion: 1.36.1\n  networkCIDR: 10.0.0.0/16\n  networking: {cni: {}}\n  nonMasqueradeCIDR: 100.64.0.0/10\n  authorization: {rbac: {}}\n  iam: {}\n  etcdClusters:\n  - {name: main, etcdMembers: [{name: a, instanceGroup: cp}]}\n  subnets:\n  - {name: a, zone: eu-west-1a, type: Public, cidr: 10.0.0.0/20}\n  - {name: utility-a, zone: eu-west-1a, type: Utility, cidr: 10.0.16.0/20}\n  topology: {dns: {type: Public}}\n";
 
-/// A store with files beside it.
 struct Demo {
     place: TestStore,
-    dir: tempfile::TempDir,
 }
 
 impl Demo {
     fn new() -> Self {
-        Self { place: TestStore::new(), dir: tempfile::tempdir().unwrap_or_else(|e| panic!("{e}")) }
-    }
-
-    fn write(&self, name: &str, text: &str) -> String {
-        let path = self.dir.path().join(name);
-        let parent = path.parent().unwrap_or(self.dir.path());
-        fs::create_dir_all(parent).unwrap_or_else(|e| panic!("{e}"));
-        fs::write(&path, text).unwrap_or_else(|e| panic!("{e}"));
-        path.display().to_string()
+        Self { place: TestStore::new() }
     }
 
     fn template(&self, flags: &[&str]) -> Result<String, String> {
@@ -34,14 +24,16 @@ impl Demo {
 fn renders_templates_with_values_and_snippets() {
     let demo = Demo::new();
     let values = demo
+        .place
         .write("values.yaml", "groups: {foo: {ami: ami-1, type: m4.large}}\nzone: example.com\n");
-    let more = demo.write("more.yaml", "groups: {foo: {type: t2.large}}\n");
-    let first = demo.write("a.yaml", "name: {{.clusterName}}.{{.zone}}\n{{ include \"spec\" . }}");
-    demo.write("dir/b.yaml", "b: {{ .groups.foo.type | quote }}\n---\nc:   1\n");
-    demo.write("dir/sub/c.yaml", "");
-    let directory = demo.dir.path().join("dir").display().to_string();
-    demo.write("snippets/deep/spec", "ami: {{ .groups.foo.ami }}\n");
-    let snippets = demo.dir.path().join("snippets").display().to_string();
+    let more = demo.place.write("more.yaml", "groups: {foo: {type: t2.large}}\n");
+    let first =
+        demo.place.write("a.yaml", "name: {{.clusterName}}.{{.zone}}\n{{ include \"spec\" . }}");
+    demo.place.write("dir/b.yaml", "b: {{ .groups.foo.type | quote }}\n---\nc:   1\n");
+    demo.place.write("dir/sub/c.yaml", "");
+    let directory = demo.place.path("dir");
+    demo.place.write("snippets/deep/spec", "ami: {{ .groups.foo.ami }}\n");
+    let snippets = demo.place.path("snippets");
     let files =
         ["--values", &values, "--values", &more, "--template", &first, "--template", &directory];
     let usual = [&files[..], &["--snippets", &snippets]].concat();
@@ -62,7 +54,7 @@ fn renders_templates_with_values_and_snippets() {
         let shown = demo.template(&[&usual[..], flags].concat());
         assert_eq!(shown.as_deref(), Ok(want), "{flags:?}");
     }
-    let out = demo.dir.path().join("out.yaml").display().to_string();
+    let out = demo.place.path("out.yaml");
     assert_eq!(demo.template(&[&usual[..], &["demo", "--out", &out]].concat()).as_deref(), Ok(""));
     assert!(fs::read_to_string(&out).unwrap().starts_with("name: demo.example.com\n"));
 }
@@ -70,14 +62,14 @@ fn renders_templates_with_values_and_snippets() {
 #[test]
 fn writes_no_file_for_hostile_templates() {
     let demo = Demo::new();
-    let out = demo.dir.path().join("out.yaml").display().to_string();
-    let plain = demo.write("plain", "a: 1\n");
-    let huge = demo.write("huge.yaml", &format!("a: {}\n", "x".repeat(17 << 20)));
-    let list = demo.write("list.yaml", "- 1\n");
-    let file = |name: &str, text: &str| demo.write(name, text);
+    let out = demo.place.path("out.yaml");
+    let plain = demo.place.write("plain", "a: 1\n");
+    let huge = demo.place.write("huge.yaml", &format!("a: {}\n", "x".repeat(17 << 20)));
+    let list = demo.place.write("list.yaml", "- 1\n");
+    let file = |name: &str, text: &str| demo.place.write(name, text);
     let itself = file("s/self", "{{ include \"self\" . }}");
     let root = file("loop/x", "a: 1\n");
-    symlink(demo.dir.path().join("loop"), demo.dir.path().join("loop/again")).unwrap();
+    symlink(demo.place.path("loop"), demo.place.path("loop/again")).unwrap();
     let (loops, missing) =
         (file("t1", "{{ range 1000000000 }}x{{ end }}"), file("t2", "{{ .nope }}"));
     let (recursive, secret) =
@@ -101,7 +93,7 @@ fn writes_no_file_for_hostile_templates() {
         assert!(!fs::exists(&out).unwrap(), "{flags:?} has written the output");
     }
     // A link to a directory within itself is not followed, but it is no readable file either.
-    let looped = demo.dir.path().join("loop").display().to_string();
+    let looped = demo.place.path("loop");
     assert!(
         demo.template(&["--template", &looped]).expect_err("a link").contains("again"),
         "{root}"
@@ -140,7 +132,8 @@ impl Demo {
     /// Returns a store with a cluster on AWS, and a table of machine types.
     fn for_selection() -> Self {
         let demo = Self::new();
-        let channel = demo.write("channel", "spec:\n  images:\n  - {name: img, providerID: aws}\n");
+        let channel =
+            demo.place.write("channel", "spec:\n  images:\n  - {name: img, providerID: aws}\n");
         let cluster = AWS.replace("spec:\n", &format!("spec:\n  channel: {channel}\n"));
         demo.place
             .kops(&["create", "-f", &demo.place.file(&cluster)])
@@ -150,13 +143,13 @@ impl Demo {
                 "ProcessorInfo": {"SupportedArchitectures": ["x86_64"]}, "SupportedUsageClasses": ["on-demand", "spot"]})
         };
         let table = serde_json::json!({"InstanceTypes": [one("m5.large", 8192), one("c5.large", 4096), one("m4.large", 8192)]});
-        demo.write("types.json", &table.to_string());
+        demo.place.write("types.json", &table.to_string());
         demo
     }
 
     /// Runs `toolbox instance-selector` for a cluster.
     fn select(&self, cluster: &str, flags: &[&str]) -> Result<String, String> {
-        let types = self.dir.path().join("types.json").display().to_string();
+        let types = self.place.path("types.json");
         let usual =
             ["--name", cluster, "toolbox", "instance-selector", "mine", "--machine-types", &types];
         self.place.kops(&[&usual[..], flags].concat())
@@ -202,7 +195,7 @@ fn selects_machine_types_into_groups() {
     assert_eq!((&group["spec"]["minSize"], &group["spec"]["maxSize"]), (&1.into(), &10.into()));
     assert_eq!(group["spec"]["cloudLabels"]["k8s.io/cluster-autoscaler/demo.example.com"], "1");
     assert!(!demo.place.has("demo.example.com/instancegroup"), "--dry-run has stored a group");
-    let bad = demo.write("bad.json", "[");
+    let bad = demo.place.write("bad.json", "[");
     for (flags, reason) in [
         (&["--memory", "4kb"][..], "is not an amount of memory"),
         (&["--vcpus-min", "64"], "criteria specified was too narrow"),
@@ -236,7 +229,7 @@ fn selects_machine_types_into_groups() {
 fn rejects_unsupported_tools_by_name() {
     let demo = Demo::new();
     demo.place.kops(&["create", "-f", &demo.place.file(AWS)]).unwrap();
-    let absent = format!("file://{}/channel.yaml", demo.dir.path().display());
+    let absent = format!("file://{}", demo.place.path("channel.yaml"));
     for (command, reason) in [
         (
             &["enroll", "--host", "1.2.3.4", "--ssh-user", "root"][..],

@@ -112,9 +112,7 @@ impl Store<'_> {
             remedy: "kOps generates no add-ons for AWS: take upstream's from its state store or from a directory",
         };
         let channel = addons.get(CHANNEL).ok_or_else(|| missing(CHANNEL))?;
-        let listed = api_codec::from_yaml(channel.as_bytes()).map_err(|e| {
-            kops_api::Error::Yaml { what: format!("addons/{CHANNEL}"), cause: e.to_string() }
-        })?;
+        let listed = kops_api::yaml::parse(&format!("addons/{CHANNEL}"), channel.as_bytes())?;
         let known = format!("{}-addons", context.name);
         for addon in listed.items("spec.addons") {
             let path = addon.text("manifest");
