@@ -83,6 +83,11 @@ pub enum Error {
         "machines run the etcd clusters main and events only, not {name:?}; remove it from spec.etcdClusters"
     )]
     EtcdCluster { name: String },
+    #[error(
+        "etcd cluster {name:?} cannot be restored, because machines restore {ETCD} only; name the backups of {ETCD} by \
+         --backup-store"
+    )]
+    RestoredCluster { name: String },
     #[error("volume {id}: {source}")]
     VolumeTags { id: String, source: kops_core::volumes::TagError },
     #[error(transparent)]

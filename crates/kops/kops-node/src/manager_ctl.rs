@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use kops_api::Spec as _;
-use kops_store::Backups;
+use kops_store::{Backups, ETCD};
 use vfs::Store;
 
 use crate::error::Error;
@@ -66,8 +66,13 @@ pub fn run(args: &Args, now: std::time::SystemTime, out: &mut dyn Write) -> Resu
             }
         }
         Action::RestoreBackup { backup } => {
+            // Machines read the commands of the main cluster only.
+            let place = Place::of(location);
+            if let Some(etcd) = place.etcd.filter(|etcd| *etcd != ETCD) {
+                return Err(Error::RestoredCluster { name: etcd.to_owned() });
+            }
             // A command for a backup that is missing or damaged would stop the cluster for nothing.
-            backups.verify(backup, owner(location))?;
+            backups.verify(backup, place.cluster)?;
             let command = backups.write_command(backup, now.into())?;
             let timestamp = command.timestamp;
             writeln!(
@@ -79,10 +84,25 @@ pub fn run(args: &Args, now: std::time::SystemTime, out: &mut dyn Write) -> Resu
     Ok(())
 }
 
-/// Returns the cluster that owns a location in the state store; `None` if the location does not tell.
-fn owner(location: &str) -> Option<&str> {
-    let within = location.trim_end_matches('/').strip_suffix("/backups/etcd/main")?;
-    within.rsplit('/').next().filter(|cluster| !cluster.is_empty())
+/// The clusters that a location in the state store names.
+#[derive(Debug, PartialEq, Eq)]
+struct Place<'a> {
+    /// The Kubernetes cluster; `None` if the location does not tell.
+    cluster: Option<&'a str>,
+    /// The etcd cluster; `None` if the location does not tell.
+    etcd: Option<&'a str>,
+}
+
+impl<'a> Place<'a> {
+    /// Parses `.../CLUSTER/backups/etcd/NAME`.
+    fn of(location: &'a str) -> Self {
+        let mut parts = location.split('/').rev().filter(|part| !part.is_empty());
+        let (etcd, directory, root) = (parts.next(), parts.next(), parts.next());
+        if (directory, root) != (Some("etcd"), Some("backups")) {
+            return Self { cluster: None, etcd: None };
+        }
+        Self { cluster: parts.next(), etcd }
+    }
 }
 
 #[cfg(test)]
@@ -93,6 +113,7 @@ mod tests {
     fn refuses_unusable_backups_without_a_command() {
         let dir = tempfile::tempdir().unwrap();
         let root = format!("{}/c.local/backups/etcd/main", dir.path().display());
+        let owner = |location| Place::of(location).cluster;
         assert_eq!(owner(&root), Some("c.local"));
         assert_eq!(owner("s3://bucket/c.local/backups/etcd/main/"), Some("c.local"));
         assert_eq!((owner("/backups"), owner("/backups/etcd/main")), (None, None));
@@ -124,5 +145,19 @@ mod tests {
         assert!(archive(&other.finish().unwrap()).contains("it is of \"d.local/main\""));
         let entries = std::fs::read_dir(format!("{root}/control")).unwrap();
         assert_eq!(entries.count(), 1, "a command was written");
+    }
+
+    #[test]
+    fn restores_only_the_main_etcd_cluster() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("c.local/backups/etcd/events");
+        std::fs::create_dir_all(&root).unwrap();
+        for end in ["", "/", "//"] {
+            let command = Some(Action::RestoreBackup { backup: "a".to_owned() });
+            let args = Args { backup_store: format!("{}{end}", root.display()), command };
+            let error = run(&args, rt::now(), &mut Vec::new()).unwrap_err().to_string();
+            assert!(error.contains("etcd cluster \"events\""), "{error}");
+        }
+        assert!(!root.join("control").exists(), "a command was written");
     }
 }
