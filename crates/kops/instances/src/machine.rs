@@ -28,12 +28,13 @@ pub const VOLUMES: &str = "/mnt/disks";
 const RUNTIME: &str = "/etc/containerd/config.toml";
 
 /// The directories that are on a machine's own disk.
-const DISK: [&str; 8] = [
+const DISK: [&str; 9] = [
     "/etc/kubernetes",
     "/etc/containerd",
     "/etc/cni",
     "/opt",
     "/srv",
+    "/var/lib/kube-proxy",
     "/var/lib/kubelet",
     "/var/lib/containerd",
     "/var/log",

@@ -1,16 +1,20 @@
 //! The add-ons of a cluster: their manifests, and the channel that lists them.
 
+use std::path::Path;
+
 use api_config::kubeconfig::Cluster as Server;
 use bootstrap_core::{
     addons::{self, network::RoutingMode},
     images, objects,
 };
 use data_encoding::HEXLOWER;
+use instances::{Fleet, FleetSpec};
 use kops_api::{Object, Spec as _, yaml};
 use kops_node::{
     API_PORT, ClusterParameters,
     channels::{ADDON_LABEL, PRUNED_KINDS},
     controller::{LEASES, USER},
+    nodeup::{APPLIED_HASH, PROXY_LABEL, PROXY_MANIFEST},
 };
 use kops_store::BOOTSTRAP_CHANNEL;
 use serde_json::{Value, json};
@@ -21,8 +25,12 @@ use crate::{dns, error::Error, names::KEEPER};
 /// kOps' own version of manifests. Clients detect changes by the hash.
 const VERSION: &str = "9.99.0";
 
-/// Returns the objects for the store, as names and contents.
-pub(crate) fn build_objects(cluster: &Object) -> Result<Vec<(String, String)>, Error> {
+/// Returns the objects for the store, as names and contents. `has_proxy_daemon` is `true` while machines of earlier
+/// versions need the DaemonSet of kube-proxy.
+pub(crate) fn build_objects(
+    cluster: &Object,
+    has_proxy_daemon: bool,
+) -> Result<Vec<(String, String)>, Error> {
     let parameters = ClusterParameters::of(cluster);
     let init = parameters.init(None);
     // Pods read the authority from their service account's volume.
@@ -34,6 +42,11 @@ pub(crate) fn build_objects(cluster: &Object) -> Result<Vec<(String, String)>, E
     core.push(objects::cluster_admins());
     core.push(objects::api_server_kubelet_client());
     core.extend(objects::node_bootstrap());
+    let mut proxy = Vec::new();
+    if has_proxy_daemon {
+        proxy = addons::kube_proxy(&init.cluster, &init.proxy, false, api(), &[])?;
+        proxy.iter_mut().for_each(exclude_static_proxies);
+    }
     let mut sets = vec![
         ("kops-controller.addons.k8s.io", "k8s-1.16", core),
         (
@@ -41,11 +54,8 @@ pub(crate) fn build_objects(cluster: &Object) -> Result<Vec<(String, String)>, E
             "k8s-1.36",
             addons::network::objects(&init.cluster, api(), RoutingMode::Shortest)?,
         ),
-        (
-            "kube-proxy.addons.k8s.io",
-            "k8s-1.36",
-            addons::kube_proxy(&init.cluster, &init.proxy, false, api(), &[])?,
-        ),
+        // Without objects, the add-on deletes those that it had.
+        ("kube-proxy.addons.k8s.io", "k8s-1.36", proxy),
         ("coredns.addons.k8s.io", "k8s-1.12", addons::coredns(&init.cluster, 2)?),
         ("storage.windlass.local", "k8s-1.36", addons::storage::objects()),
     ];
@@ -71,6 +81,29 @@ pub(crate) fn build_objects(cluster: &Object) -> Result<Vec<(String, String)>, E
     });
     files.push((BOOTSTRAP_CHANNEL.to_owned(), yaml::to_string(&channel)));
     Ok(files)
+}
+
+/// Excludes Nodes that run kube-proxy as a static Pod from a DaemonSet. The two cannot run on one Node at once anyway:
+/// the later one cannot listen on the port of the earlier one.
+fn exclude_static_proxies(object: &mut Value) {
+    if object.text("kind") != "DaemonSet" {
+        return;
+    }
+    let term = json!({"matchExpressions": [{"key": PROXY_LABEL, "operator": "DoesNotExist"}]});
+    let required = json!({"nodeSelectorTerms": [term]});
+    object.set(
+        "spec.template.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution",
+        required,
+    );
+}
+
+/// Reports whether a machine of an earlier version runs, which has no static Pod of kube-proxy.
+pub fn needs_proxy_daemon(fleet: &Fleet, spec: &FleetSpec) -> bool {
+    let has = |disk: &Path, path: &str| disk.join(path.trim_start_matches('/')).exists();
+    spec.names().map(|name| fleet.disk(&name)).any(|disk| {
+        // A machine that is being configured gets the Pod.
+        has(&disk, APPLIED_HASH) && !has(&disk, PROXY_MANIFEST)
+    })
 }
 
 /// Labels an object of an add-on as upstream does, so that it can be found when the add-on no longer has it.
@@ -135,4 +168,52 @@ fn access() -> Vec<Value> {
         grant(KEEPER, "default", vec![rule("", "endpoints", &["get"])]),
     ]
     .concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use kops_api::Kind;
+
+    use super::*;
+
+    fn proxy_manifest(has_daemon: bool) -> String {
+        let mut cluster = Object::new(Kind::Cluster, "a.local");
+        cluster.spec = json!({
+            "kubernetesVersion": "1.36.2", "clusterDNSDomain": "cluster.local",
+            "networking": {"serviceClusterIPRange": "100.64.0.0/13", "podCIDR": "100.96.0.0/11"},
+        });
+        let objects = build_objects(&cluster, has_daemon).unwrap();
+        let found = objects.into_iter().find(|(name, _)| name.contains("kube-proxy"));
+        found.unwrap().1
+    }
+
+    #[test]
+    fn proxy_daemon_leaves_nodes_with_static_pods() {
+        assert_eq!(proxy_manifest(false), "");
+        let text = proxy_manifest(true);
+        let daemon = text.split("---\n").find(|text| text.contains("kind: DaemonSet")).unwrap();
+        assert!(daemon.contains(PROXY_LABEL) && daemon.contains("DoesNotExist"), "{daemon}");
+    }
+
+    #[test]
+    fn proxy_daemon_stays_while_a_machine_needs_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let fleet = Fleet::at(dir.path());
+        let numbers = [1, 2].into();
+        let group = instances::Group { name: "a".to_owned(), numbers, ..Default::default() };
+        let spec = FleetSpec { groups: vec![group], ..FleetSpec::default() };
+        let write = |machine: &str, path: &str| {
+            let path = fleet.disk(machine).join(path.trim_start_matches('/'));
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "").unwrap();
+        };
+        assert!(!needs_proxy_daemon(&fleet, &spec));
+        write("a-1", PROXY_MANIFEST);
+        write("a-1", APPLIED_HASH);
+        assert!(!needs_proxy_daemon(&fleet, &spec));
+        write("a-2", APPLIED_HASH);
+        assert!(needs_proxy_daemon(&fleet, &spec));
+        write("a-2", PROXY_MANIFEST);
+        assert!(!needs_proxy_daemon(&fleet, &spec));
+    }
 }

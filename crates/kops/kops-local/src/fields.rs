@@ -27,7 +27,7 @@ const EMPTY: Values = Values::Only(&[]);
 
 /// The fields of a cluster. Machines run no SSH server, so every restriction of `sshAccess` holds. A subnet only names
 /// a zone: all machines share one link, and the host chooses its range.
-const CLUSTER: [Row; 39] = [
+const CLUSTER: [Row; 45] = [
     ("api.access", EVERYWHERE),
     ("api.additionalSANs", Values::Any),
     ("api.dns", EMPTY),
@@ -56,6 +56,12 @@ const CLUSTER: [Row; 39] = [
     ("iam.allowContainerRegistry", Values::Any),
     ("iam.legacy", Values::Only(&["false"])),
     ("kubeAPIServer.anonymousAuth", Values::Any),
+    ("kubeProxy.cpuLimit", Values::Any),
+    ("kubeProxy.cpuRequest", Values::Any),
+    ("kubeProxy.enabled", Values::Only(&["true"])),
+    ("kubeProxy.memoryLimit", Values::Any),
+    ("kubeProxy.memoryRequest", Values::Any),
+    ("kubeProxy.proxyMode", Values::Only(&["iptables", "nftables"])),
     ("kubelet", Values::Kubelet),
     ("kubernetesVersion", Values::Any),
     ("networking.cni", EMPTY),
@@ -192,6 +198,7 @@ mod tests {
             "api": {"access": ["0.0.0.0/0", "::/0"], "publicName": "api.example.com", "dns": {}},
             "authorization": {"rbac": {}}, "iam": {"legacy": false, "allowContainerRegistry": true},
             "etcdClusters": [{"name": "main", "cpuRequest": "200m", "etcdMembers": [{"name": "a"}]}],
+            "kubeProxy": {"cpuRequest": "50m", "proxyMode": "nftables", "enabled": true},
             "kubelet": {"anonymousAuth": false, "maxPods": 5, "systemReserved": {"cpu": "100m"}},
             "networking": {"cni": {}, "topology": {"dns": "None"}, "subnets": []},
             "cloudProvider": {}, "updatePolicy": "external", "fileAssets": [{"name": "a", "content": "b"}], "hooks": null,
@@ -231,7 +238,13 @@ mod tests {
             (json!({"cloudLabels": {"a": "b"}}), "spec.cloudLabels:"),
             (json!({"cloudProvider": {"aws": {}}}), "spec.cloudProvider.aws:"),
             (json!({"sysctlParameters": ["a=b"]}), "spec.sysctlParameters:"),
-            (json!({"kubeProxy": {}}), "spec.kubeProxy:"),
+            (json!({"kubeProxy": {"enabled": false}}), "spec.kubeProxy.enabled other than true:"),
+            (
+                json!({"kubeProxy": {"proxyMode": "ipvs"}}),
+                "spec.kubeProxy.proxyMode other than iptables or nftables:",
+            ),
+            (json!({"kubeProxy": {"logLevel": 4}}), "spec.kubeProxy.logLevel:"),
+            (json!({"kubeProxy": {"featureGates": {"A": "true"}}}), "spec.kubeProxy.featureGates:"),
             (
                 json!({"externalDNS": {"provider": "external-dns"}}),
                 "spec.externalDNS.provider other than dns-controller or none:",

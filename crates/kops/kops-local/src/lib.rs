@@ -30,6 +30,7 @@ mod subnets;
 mod support;
 mod volumes;
 
+pub use addons::needs_proxy_daemon;
 pub use balancer::write_balancer_files;
 pub use error::Error;
 pub use fleet::{api_addresses, fleet};

@@ -41,12 +41,14 @@ pub(crate) fn complete_objects(
     Ok((whole, groups))
 }
 
-/// Builds the objects to store and the machines' user data. Both objects must be complete.
+/// Builds the objects to store and the machines' user data. Both objects must be complete. `has_proxy_daemon` is the
+/// result of [`crate::needs_proxy_daemon`].
 pub fn build_model(
     cluster: &Object,
     groups: Vec<Object>,
     keysets: &[Keyset],
     mut inputs: NodeInputs,
+    has_proxy_daemon: bool,
 ) -> Result<Model, Error> {
     KOPS_VERSION.clone_into(&mut inputs.kops);
     for keyset in keysets {
@@ -70,9 +72,8 @@ pub fn build_model(
     }
     let channels = annotate_program(&channels_pod(cluster, KOPS_VERSION), "channels")?;
     objects.push(file("manifests/channels/kops-channels.yaml".into(), channels));
-    objects.extend(
-        addons::build_objects(cluster)?.into_iter().map(|(name, content)| file(name, content)),
-    );
+    let addons = addons::build_objects(cluster, has_proxy_daemon)?;
+    objects.extend(addons.into_iter().map(|(name, content)| file(name, content)));
     let mut user_data = Vec::new();
     for group in groups {
         let config = node_config(cluster, &group, &inputs)?;

@@ -1,5 +1,5 @@
-//! kops-controller: admits workers, each with a certificate for its own name and the configuration of its group. It
-//! also sets the groups' labels on Nodes, which kubelets may not set themselves.
+//! kops-controller: admits workers, each with certificates for its kubelet and kube-proxy, and with the configuration
+//! of its group. It also sets the groups' labels on Nodes, which kubelets may not set themselves.
 
 use std::{
     path::{Path, PathBuf},
@@ -24,6 +24,7 @@ use vfs::Store;
 
 use crate::{
     error::Error,
+    parameters::PROXY_USER,
     store_access::{open, read_secret},
 };
 
@@ -250,21 +251,24 @@ impl Controller {
         read_secret(&self.store, DOCKER_CONFIG).map_err(refusal)
     }
 
-    /// Signs a certificate for the machine's own Node, without any other content.
+    /// Signs a certificate for the machine's own Node or for kube-proxy, without any other content.
     fn sign(&self, name: &str, request: &str, machine: &str) -> Result<String, Refusal> {
-        if name != "kubelet" {
-            return refuse(
-                StatusCode::BAD_REQUEST,
-                format!("certificate {name:?} is not issued by kops-controller"),
-            );
-        }
+        let own = match name {
+            "kubelet" => Subject::new(format!("system:node:{machine}")).in_group(NODES_GROUP),
+            "kube-proxy" => Subject::new(PROXY_USER),
+            _ => {
+                return refuse(
+                    StatusCode::BAD_REQUEST,
+                    format!("certificate {name:?} is not issued by kops-controller"),
+                );
+            }
+        };
         let bad = |error: pki::Error| Refusal(StatusCode::BAD_REQUEST, error.to_string());
         let request = SigningRequest::from_pem(request).map_err(bad)?;
         let info = request.info().map_err(bad)?;
-        let own = Subject::new(format!("system:node:{machine}")).in_group(NODES_GROUP);
         if info.subject != own || !info.alt_names.is_empty() {
             let reason = format!(
-                "the request is for {}, but must be for the Node of {machine:?}",
+                "the request of {machine:?} for certificate {name:?} is for {}, but must be for {own}",
                 info.subject
             );
             return refuse(StatusCode::FORBIDDEN, reason);
@@ -377,15 +381,19 @@ mod tests {
             usage: Usage::Client,
         };
         let (cert, _) = signer.issue_new(&spec, KeyAlgorithm::EcdsaP256, hour()).unwrap();
-        let key = Key::generate(KeyAlgorithm::EcdsaP256).unwrap();
-        let subject = Subject::new(format!("system:node:{asks_for}")).in_group(NODES_GROUP);
-        let csr = SigningRequest::create(&subject, &[], &key).unwrap().to_pem();
-        let body = json!({"apiVersion": API_VERSION, "certs": {"kubelet": csr}, "includeNodeConfig": true});
+        let node = Subject::new(format!("system:node:{asks_for}")).in_group(NODES_GROUP);
+        let certs = json!({"kubelet": csr(&node), "kube-proxy": csr(&Subject::new(PROXY_USER))});
+        let body = json!({"apiVersion": API_VERSION, "certs": certs, "includeNodeConfig": true});
         let mut request = Request::post(PATH).body(full(body.to_string())).unwrap();
         let connection =
             Connection { client_certificates: vec![cert.to_rustls()], ..Connection::default() };
         request.extensions_mut().insert(Arc::new(connection));
         request
+    }
+
+    fn csr(subject: &Subject) -> String {
+        let key = Key::generate(KeyAlgorithm::EcdsaP256).unwrap();
+        SigningRequest::create(subject, &[], &key).unwrap().to_pem()
     }
 
     async fn code(place: &TestController, request: Request<Body>) -> (u16, String) {
@@ -396,7 +404,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn machine_gets_its_certificate_and_configuration() {
+    async fn rejects_certificates_of_other_users() {
+        let place = self::place(None);
+        let node = Subject::new("system:node:nodes-a-1").in_group(NODES_GROUP);
+        let admin = Subject::new(PROXY_USER).in_group("system:masters");
+        for (name, subject, wanted) in [
+            ("kube-proxy", &admin, 403),
+            ("kube-proxy", &node, 403),
+            ("kubelet", &Subject::new(PROXY_USER), 403),
+            ("kube-router", &node, 400),
+        ] {
+            let mut asked = request(&place.fleet, "nodes-a-1", "nodes-a", "nodes-a-1");
+            let body = json!({"apiVersion": API_VERSION, "certs": {name: csr(subject)}});
+            *asked.body_mut() = full(body.to_string());
+            let (code, body) = code(&place, asked).await;
+            assert!(code == wanted && body.contains(name), "{name} {subject}: {code} {body}");
+        }
+    }
+
+    #[tokio::test]
+    async fn machine_gets_its_certificates_and_configuration() {
         let place = place(None);
         let (code, body) =
             code(&place, request(&place.fleet, "nodes-a-1", "nodes-a", "nodes-a-1")).await;
@@ -406,6 +433,8 @@ mod tests {
         let cert = pki::Cert::from_pem(answer.text("certs.kubelet")).unwrap();
         cert.check_signed_by(place.controller.authority.cert()).unwrap();
         assert_eq!(cert.info().unwrap().subject.common_name, "system:node:nodes-a-1");
+        let proxy = pki::Cert::from_pem(answer.text("certs.kube-proxy")).unwrap();
+        assert_eq!(proxy.info().unwrap().subject, Subject::new(PROXY_USER));
     }
 
     #[tokio::test]

@@ -13,6 +13,7 @@ mod kubelet;
 mod manifest;
 mod member;
 mod pods;
+mod proxy;
 mod volume;
 mod worker;
 mod writes;
@@ -36,11 +37,14 @@ use kops_store::{DOCKER_CONFIG, parse_yaml};
 use serde_json::Value;
 use telemetry::{Progress, Recorder};
 
-pub use self::kubelet::KUBELET_FIELDS;
+pub use self::{
+    kubelet::KUBELET_FIELDS,
+    proxy::{PROXY_LABEL, PROXY_MANIFEST},
+    volume::holds_generation,
+};
 
-pub use self::volume::holds_generation;
 use self::{
-    context::{Certificate, NodeAnswer, NodeContext},
+    context::{Certificates, NodeAnswer, NodeContext},
     member::MemberStart,
 };
 use crate::{
@@ -102,7 +106,7 @@ async fn configure(args: &Args) -> Result<(), Error> {
         "" => worker::request_config(&boot, &machine).await?,
         base => NodeAnswer {
             config: control_plane::read_node_config(base, &boot)?,
-            certificate: None,
+            certificates: None,
             docker_config: read_secret(&open(base)?, DOCKER_CONFIG)?,
         },
     };
@@ -116,7 +120,7 @@ async fn configure(args: &Args) -> Result<(), Error> {
     let credentials = credentials.transpose()?.unwrap_or_default();
     let context = NodeContext { boot, config, machine, credentials };
     check_assets(&context)?;
-    let (init, members) = write_files(&context, answer.certificate).await?;
+    let (init, members) = write_files(&context, answer.certificates).await?;
     start_runtime(&context, &init).await?;
     let is_control_plane = context.boot.text("InstanceGroupRole") == "ControlPlane";
     run_phases(init, is_control_plane, &context).await?;
@@ -131,13 +135,13 @@ async fn configure(args: &Args) -> Result<(), Error> {
 /// the starts of etcd's members.
 async fn write_files(
     context: &NodeContext,
-    certificate: Option<Certificate>,
+    certificates: Option<Certificates>,
 ) -> Result<(Init, Vec<MemberStart>), Error> {
     write_hosts(context)?;
     write_file_assets(context)?;
-    let (mut init, members) = match certificate {
+    let (mut init, members) = match certificates {
         None => control_plane::write_files(context).await?,
-        Some(certificate) => (worker::write_files(context, certificate)?, Vec::new()),
+        Some(certificates) => (worker::write_files(context, certificates)?, Vec::new()),
     };
     set_registration(context, &mut init)?;
     Ok((init, members))
@@ -250,6 +254,10 @@ fn set_registration(context: &NodeContext, init: &mut Init) -> Result<(), Error>
     if !taints.is_empty() {
         registration.kubelet_extra_args.push(Arg::new("register-with-taints", taints));
     }
+    if proxy::has_credentials() {
+        let label = format!("{PROXY_LABEL}={}", proxy::STATIC);
+        registration.kubelet_extra_args.push(Arg::new("node-labels", label));
+    }
     registration.taints = Some(Vec::new());
     let config = &mut init.kubelet;
     kubelet::set_fields(config, &kubelet)?;
@@ -321,7 +329,7 @@ async fn run_phases(
     run_phases_on(node, &only, is_control_plane, context).await
 }
 
-/// Runs phases of `init` on a machine. Control planes also get their own static Pods.
+/// Runs phases of `init` on a machine, after writing the static Pods that `init` does not have.
 async fn run_phases_on(
     mut node: Node,
     only: &[&str],
@@ -331,6 +339,10 @@ async fn run_phases_on(
     if is_control_plane {
         node.patches = control_plane::write_patches(context)?;
         pods::write_pods(context, &images::windlass(&node.config.cluster))?;
+    }
+    if proxy::has_credentials() {
+        let image = images::kubernetes(&node.config.cluster, "kube-proxy");
+        proxy::write_proxy_pod(context, &image)?;
     }
     let only: Vec<String> = only.iter().map(|phase| (*phase).to_owned()).collect();
     let progress = Progress::stderr(Recorder::new(Path::new(HOME), "nodeup"));

@@ -10,6 +10,8 @@ use kops_api::{Object, Spec as _};
 
 /// The annotation of an upstream manifest whose program is replaced by ours.
 pub const PROGRAM_ANNOTATION: &str = "kops.windlass.local/runs";
+/// The user name of kube-proxy at the API server.
+pub(crate) const PROXY_USER: &str = "system:kube-proxy";
 /// The API's port on its machines.
 pub const API_PORT: u16 = 443;
 

@@ -31,13 +31,16 @@ fn bootstrap_requests() {
         if status != 200 {
             return;
         }
-        // Whatever the request asks for, the only certificate is for the machine's own Node.
+        // Whatever the request asks for, the only certificates are for the machine's own Node and for kube-proxy.
         let answer: Value = serde_json::from_slice(&body).unwrap();
         for (name, cert) in answer.at("certs").and_then(Value::as_object).unwrap() {
             let cert = pki::Cert::from_pem(cert.as_str().unwrap()).unwrap().info().unwrap();
             let subject = cert.subject;
-            assert_eq!((name.as_str(), subject.organizations.len()), ("kubelet", 1));
-            assert_eq!(subject.common_name, format!("system:node:{MACHINE}"));
+            let (common_name, groups) = match name.as_str() {
+                "kube-proxy" => ("system:kube-proxy".to_owned(), 0),
+                _ => (format!("system:node:{MACHINE}"), 1),
+            };
+            assert_eq!((subject.common_name, subject.organizations.len()), (common_name, groups));
         }
     });
 }

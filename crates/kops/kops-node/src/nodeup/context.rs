@@ -20,13 +20,20 @@ pub(super) struct NodeContext {
 pub(super) struct NodeAnswer {
     /// The node configuration.
     pub(super) config: String,
-    /// A worker's certificate.
-    pub(super) certificate: Option<Certificate>,
+    /// A worker's certificates.
+    pub(super) certificates: Option<Certificates>,
     /// The credentials of registries, a `config.json` of Docker.
     pub(super) docker_config: Option<Vec<u8>>,
 }
 
-/// A kubelet's client certificate and its key, in PEM.
+/// The client certificates of a worker.
+pub(super) struct Certificates {
+    pub(super) kubelet: Certificate,
+    /// The certificate of kube-proxy; `None` if the control planes are of a version that does not issue it.
+    pub(super) proxy: Option<Certificate>,
+}
+
+/// A client certificate and its key, in PEM.
 pub(super) struct Certificate {
     pub(super) cert: String,
     pub(super) key: String,

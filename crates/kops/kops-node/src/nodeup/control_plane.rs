@@ -2,7 +2,11 @@
 
 use std::{net::IpAddr, path::Path};
 
-use api_config::kubeadm::Arg;
+use api_config::{
+    Kubeconfig,
+    kubeadm::Arg,
+    kubeconfig::{Cluster as Server, User},
+};
 use bootstrap::{host::Host, patches::Patches};
 use bootstrap_core::{
     Layout,
@@ -26,11 +30,12 @@ use super::{
     etcd_pod,
     manifest::{make_directory, make_parent},
     member::{self, MemberStart},
+    proxy,
 };
 use crate::{
     controller::{CONFIG, DIRECTORY, PORT, USER},
     error::Error,
-    parameters::{API_PORT, ClusterParameters},
+    parameters::{API_PORT, ClusterParameters, PROXY_USER},
     protokube,
     store_access::{open, read_secret},
 };
@@ -38,6 +43,8 @@ use crate::{
 /// The lifetime of certificates that machines create themselves, as upstream's.
 const PERIOD: std::time::Duration = std::time::Duration::from_secs(455 * 86_400);
 const PATCHES: &str = "/opt/kops/patches";
+/// The CPU request of the main etcd, which is upstream's default.
+const ETCD_CPU: &str = "200m";
 
 /// Returns the group's configuration from the store.
 pub(super) fn read_node_config(base: &str, boot: &Value) -> Result<String, Error> {
@@ -118,6 +125,7 @@ pub(super) async fn write_files(context: &NodeContext) -> Result<(Init, Vec<Memb
     pki::write_file(&layout.pki("sa", "pub"), verifiers.as_bytes(), pki::KEY_MODE)?;
     write_controller_files(context, &ca)?;
     write_protokube_files(context, &clients)?;
+    write_proxy_files(context, &ca)?;
     let mut init = parameters(context).init(Some((&context.machine.name, context.machine.address)));
     let encryption_config = write_encryption_config(context)?;
     let mut starts = Vec::new();
@@ -181,17 +189,25 @@ fn write_controller_files(context: &NodeContext, ca: &NodeAuthority) -> Result<(
     pki::write_cert(&directory.join("kops-controller.crt"), &cert)?;
     pki::write_key(&directory.join("kubernetes-ca.key"), authority.key())?;
     pki::write_cert(&directory.join("kubernetes-ca.crt"), authority.cert())?;
-    let client =
-        LeafSpec { subject: Subject::new(USER), alt_names: Vec::new(), usage: Usage::Client };
-    let (own, key) = authority.issue_new(&client, KeyAlgorithm::EcdsaP256, validity)?;
-    let server = format!("https://127.0.0.1:{API_PORT}");
-    let server = api_config::kubeconfig::Cluster::with_ca(server, &ca.trusted);
-    let user = api_config::kubeconfig::User::with_cert(&own.to_pem(), &key.to_pem()?);
-    api_config::Kubeconfig::single(cluster, server, USER, user)
-        .write(&directory.join("kubeconfig"))?;
+    local_kubeconfig(cluster, USER, ca)?.write(&directory.join("kubeconfig"))?;
     let settings = json!({"cluster": cluster, "store": base, "listen": format!("0.0.0.0:{PORT}")});
     pki::write_file(Path::new(CONFIG), settings.to_string().as_bytes(), pki::KEY_MODE)?;
     Ok(())
+}
+
+/// Returns a kubeconfig for a user at the API server of this machine, with a new certificate.
+fn local_kubeconfig(cluster: &str, user: &str, ca: &NodeAuthority) -> Result<Kubeconfig, Error> {
+    let client =
+        LeafSpec { subject: Subject::new(user), alt_names: Vec::new(), usage: Usage::Client };
+    let validity = Validity::starting(rt::now(), PERIOD);
+    let (cert, key) = ca.authority.issue_new(&client, KeyAlgorithm::EcdsaP256, validity)?;
+    let server = Server::with_ca(format!("https://127.0.0.1:{API_PORT}"), &ca.trusted);
+    Ok(Kubeconfig::single(cluster, server, user, User::with_cert(&cert.to_pem(), &key.to_pem()?)))
+}
+
+/// Writes kube-proxy's credentials.
+fn write_proxy_files(context: &NodeContext, ca: &NodeAuthority) -> Result<(), Error> {
+    proxy::write_kubeconfig(&local_kubeconfig(&context.machine.cluster, PROXY_USER, ca)?)
 }
 
 /// Returns the location of the backups, the only part of the store that protokube may write.
@@ -225,17 +241,15 @@ fn write_protokube_files(context: &NodeContext, clients: &NodeAuthority) -> Resu
     )?)
 }
 
-/// Returns patches of the API server's Pod: its probes, and the names that dns-controller publishes.
+/// Returns patches of the Pods of the main etcd and of the API server: their requests and probes, and the names that
+/// dns-controller publishes.
 pub(super) fn write_patches(context: &NodeContext) -> Result<Patches, Error> {
-    let mut patches = Vec::new();
+    let mut patches = vec![("etcd+json.json", request_patch())];
     if context.config.flag("APIServerConfig.KubeAPIServer.anonymousAuth") == Some(false) {
         patches.push(("kube-apiserver+json.json", probes_patch()));
     }
     if let Some(patch) = names_patch(&context.config, context.boot.text("ClusterName")) {
         patches.push(("kube-apiserver+merge.json", patch));
-    }
-    if patches.is_empty() {
-        return Ok(Patches::none());
     }
     make_directory(Path::new(PATCHES))?;
     for (name, patch) in patches {
@@ -243,6 +257,12 @@ pub(super) fn write_patches(context: &NodeContext) -> Result<Patches, Error> {
         pki::write_file(&Path::new(PATCHES).join(name), text.as_bytes(), pki::PUBLIC_MODE)?;
     }
     Ok(Patches::load(Path::new(PATCHES))?)
+}
+
+/// Returns the patch that makes the main etcd request what its spec says; other values are rejected.
+fn request_patch() -> Value {
+    let path = "/spec/containers/0/resources/requests/cpu";
+    json!([{"op": "replace", "path": path, "value": ETCD_CPU}])
 }
 
 /// Returns the patch for an API server that forbids anonymous requests: the kubelet probes only the port.
@@ -283,6 +303,39 @@ pub(super) fn worker_init(context: &NodeContext) -> Init {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn main_etcd_requests_what_its_spec_says() {
+        let mut init = crate::parameters::ClusterParameters {
+            name: "a.local".to_owned(),
+            version: "1.36.2".to_owned(),
+            services: "100.64.0.0/13".to_owned(),
+            pods: "100.96.0.0/11".to_owned(),
+            domain: "cluster.local".to_owned(),
+        }
+        .init(Some(("cp-1", "172.29.0.2".parse().unwrap())));
+        init.cluster.etcd.local = Some(api_config::kubeadm::LocalEtcd::default());
+        let layout = Layout::default();
+        let pod = bootstrap_core::manifests::manifest(
+            bootstrap_core::manifests::Component::Etcd,
+            &bootstrap_core::manifests::Machine {
+                cluster: &init.cluster,
+                local: &init.init.local_api_endpoint,
+                node_name: "cp-1",
+                layout: &layout,
+                ca_directories: &[],
+                proxy_env: &[],
+                has_ca_key: true,
+                etcd_members: &[],
+            },
+        )
+        .unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("etcd+json.json"), request_patch().to_string()).unwrap();
+        let pod = Patches::load(dir.path()).unwrap().apply("etcd", pod).unwrap();
+        let requests = &pod["spec"]["containers"][0]["resources"]["requests"];
+        assert_eq!(requests, &json!({"cpu": "200m", "memory": "100Mi"}));
+    }
 
     #[test]
     fn api_server_claims_names_in_clusters_with_a_zone() {

@@ -221,6 +221,7 @@ fn assert_whole(place: &Place, step: &str) {
         "kops-controller.manifest",
         "kube-apiserver.yaml",
         "kube-controller-manager.yaml",
+        "kube-proxy.manifest",
         "kube-scheduler.yaml",
         "protokube.manifest",
     ];

@@ -15,21 +15,45 @@ use pki::{Key, KeyAlgorithm, SigningRequest, Subject};
 use serde_json::{Value, json};
 
 use super::{
-    context::{Certificate, NodeAnswer, NodeContext},
-    control_plane,
+    context::{Certificate, Certificates, NodeAnswer, NodeContext},
+    control_plane, proxy,
 };
 use crate::{
     controller::{API_VERSION, PATH},
     error::Error,
-    parameters::API_PORT,
+    parameters::{API_PORT, PROXY_USER},
 };
+
+/// The keys of the certificates that a worker requests.
+struct Keys {
+    kubelet: Key,
+    proxy: Key,
+}
+
+impl Keys {
+    fn generate() -> Result<Self, Error> {
+        let generate = || Key::generate(KeyAlgorithm::EcdsaP256);
+        Ok(Self { kubelet: generate()?, proxy: generate()? })
+    }
+
+    /// Returns the request's body. Control planes of earlier versions reject requests for `proxy`.
+    fn body(&self, machine: &str, proxy: bool) -> Result<String, Error> {
+        let request = |subject: &Subject, key: &Key| {
+            Ok::<_, Error>(SigningRequest::create(subject, &[], key)?.to_pem())
+        };
+        let node = Subject::new(format!("system:node:{machine}")).in_group(NODES_GROUP);
+        let mut certs = json!({"kubelet": request(&node, &self.kubelet)?});
+        if proxy {
+            certs.set("kube-proxy", request(&Subject::new(PROXY_USER), &self.proxy)?);
+        }
+        let body = json!({"apiVersion": API_VERSION, "certs": certs, "includeNodeConfig": true});
+        Ok(body.to_string())
+    }
+}
 
 /// Asks each server in turn until one answers.
 pub(super) async fn request_config(boot: &Value, machine: &Machine) -> Result<NodeAnswer, Error> {
-    let key = Key::generate(KeyAlgorithm::EcdsaP256)?;
-    let subject = Subject::new(format!("system:node:{}", machine.name)).in_group(NODES_GROUP);
-    let request = SigningRequest::create(&subject, &[], &key)?.to_pem();
-    let body = json!({"apiVersion": API_VERSION, "certs": {"kubelet": request}, "includeNodeConfig": true});
+    let keys = Keys::generate()?;
     let read = |name: &str| {
         let path = Path::new(machine::DOCUMENT).join(name);
         fs::read(&path).map_err(kops_store::Error::file("reading", &path.display().to_string()))
@@ -49,31 +73,51 @@ pub(super) async fn request_config(boot: &Value, machine: &Machine) -> Result<No
             transport = transport.with_server_name(name);
         }
         let client = Client::new(Arc::new(transport), &version::user_agent("nodeup"));
-        let text = body.to_string();
-        match client.call(http::Method::POST, PATH, "application/json", text.into()).await {
-            Ok(response) => return read_response(&response, &key),
-            Err(error) => last = error.into(),
+        for proxy in [true, false] {
+            let body = keys.body(&machine.name, proxy)?;
+            match client.call(http::Method::POST, PATH, "application/json", body.into()).await {
+                Ok(response) => return read_response(&response, &keys),
+                Err(error) => {
+                    let is_older = error.status().is_some_and(|status| status.code == 400);
+                    last = error.into();
+                    if !is_older {
+                        break;
+                    }
+                }
+            }
         }
     }
     Err(last)
 }
 
-fn read_response(response: &[u8], key: &Key) -> Result<NodeAnswer, Error> {
+fn read_response(response: &[u8], keys: &Keys) -> Result<NodeAnswer, Error> {
     let tree: Value = serde_json::from_slice(response).map_err(Error::ControllerJson)?;
-    let (config, cert) = (tree.text("nodeConfig.nodeupConfig"), tree.text("certs.kubelet"));
-    if config.is_empty() || cert.is_empty() {
+    let config = tree.text("nodeConfig.nodeupConfig");
+    let certificate = |name: &str, key: &Key| match tree.text(&format!("certs.{name}")) {
+        "" => Ok(None),
+        cert => Ok::<_, Error>(Some(Certificate { cert: cert.to_owned(), key: key.to_pem()? })),
+    };
+    let kubelet = certificate("kubelet", &keys.kubelet)?;
+    let Some(kubelet) = kubelet.filter(|_| !config.is_empty()) else {
         return Err(Error::ControllerResponse);
-    }
-    let certificate = Certificate { cert: cert.to_owned(), key: key.to_pem()? };
+    };
+    let proxy = certificate("kube-proxy", &keys.proxy)?;
     let docker_config = match tree.text("nodeConfig.nodeSecrets.dockerconfig") {
         "" => None,
         text => Some(STANDARD.decode(text).map_err(Error::NodeSecret)?),
     };
-    Ok(NodeAnswer { config: config.to_owned(), certificate: Some(certificate), docker_config })
+    Ok(NodeAnswer {
+        config: config.to_owned(),
+        certificates: Some(Certificates { kubelet, proxy }),
+        docker_config,
+    })
 }
 
-/// Writes the kubelet's files, and returns the configuration of `init` for the rest.
-pub(super) fn write_files(context: &NodeContext, certificate: Certificate) -> Result<Init, Error> {
+/// Writes the files of the kubelet and of kube-proxy, and returns the configuration of `init` for the rest.
+pub(super) fn write_files(
+    context: &NodeContext,
+    certificates: Certificates,
+) -> Result<Init, Error> {
     let layout = Layout::default();
     let authority = context.boot.text("ConfigServer.CACertificates");
     let path = layout.pki("ca", "crt");
@@ -81,10 +125,16 @@ pub(super) fn write_files(context: &NodeContext, certificate: Certificate) -> Re
     fs::create_dir_all(&layout.certificates)
         .map_err(kops_store::Error::file("making the directory", &directory))?;
     pki::write_file(&path, authority.as_bytes(), pki::PUBLIC_MODE)?;
-    let cluster = &context.machine.cluster;
-    let server = Server::with_ca(format!("https://api.internal.{cluster}:{API_PORT}"), authority);
-    let user = User::with_cert(&certificate.cert, &certificate.key);
+    let kubeconfig = |user: &str, certificate: &Certificate| {
+        let cluster = &context.machine.cluster;
+        let server = format!("https://api.internal.{cluster}:{API_PORT}");
+        let credentials = User::with_cert(&certificate.cert, &certificate.key);
+        Kubeconfig::single(cluster, Server::with_ca(server, authority), user, credentials)
+    };
     let name = format!("system:node:{}", context.machine.name);
-    Kubeconfig::single(cluster, server, &name, user).write(&layout.kubeconfig("kubelet.conf"))?;
+    kubeconfig(&name, &certificates.kubelet).write(&layout.kubeconfig("kubelet.conf"))?;
+    if let Some(certificate) = &certificates.proxy {
+        proxy::write_kubeconfig(&kubeconfig(PROXY_USER, certificate))?;
+    }
     Ok(control_plane::worker_init(context))
 }

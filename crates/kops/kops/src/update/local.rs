@@ -6,8 +6,8 @@ use kops_api::{Object, Spec as _};
 use kops_core::{NodeInputs, direct::Selection};
 use kops_local::{
     KeyUsers, api_addresses, applied_config, apply_fleet, build_model, check_cloud, check_members,
-    check_support, fleet, fleet_spec, machine_program, set_user_data, write_balancer_files,
-    write_settings,
+    check_support, fleet, fleet_spec, machine_program, needs_proxy_daemon, set_user_data,
+    write_balancer_files, write_settings,
 };
 use kops_node::{check_programs, file_hash};
 use kops_store::{
@@ -121,7 +121,8 @@ fn plan(
         encryption_hash,
         ..NodeInputs::default()
     };
-    let built = build_model(&cluster, groups, &keysets, inputs)?;
+    let has_proxy_daemon = old.as_ref().is_some_and(|old| needs_proxy_daemon(&fleet, old));
+    let built = build_model(&cluster, groups, &keysets, inputs, has_proxy_daemon)?;
     set_user_data(&mut spec, &built.user_data);
     if selection.groups.is_some() {
         keep_other_groups(&mut spec, old.as_ref(), &fleet, &selection, &hash)?;

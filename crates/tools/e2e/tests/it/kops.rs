@@ -84,6 +84,7 @@ fn creates_repairs_rolls_and_deletes_a_cluster() {
     let none = kops.run(&["rolling-update", "cluster"]).ok();
     assert!(none.contains("No rolling-update required"), "{none}");
     show_tools(&kops);
+    assert_static_proxies(&kops);
     let before = ["nodes-local-1", "control-plane-local-1"].map(|name| kops.machine_id(name));
     let roll = ["rolling-update", "cluster", "--force", "--instance-group-roles", "node"];
     let preview = kops.run(&roll).ok();
@@ -111,6 +112,27 @@ fn creates_repairs_rolls_and_deletes_a_cluster() {
     assert!(!kops.instances().exists() && !kops.state().join(&kops.name).exists());
     let links = kops.cluster.run("ip", &["-o", "link"]).ok();
     assert!(!links.contains("kops-"), "{links}");
+}
+
+/// Asserts that each machine runs kube-proxy as a static Pod, by which a Service is reached from the worker.
+fn assert_static_proxies(kops: &Kops) {
+    let namespace = ["--namespace", "kube-system", "get"];
+    let kubectl = |args: &[&str]| kops.cluster.kubectl(&[&namespace, args].concat()).ok();
+    let pods = kubectl(&["pods", "--selector", "k8s-app=kube-proxy"]);
+    for name in ["kube-proxy-nodes-local-1", "kube-proxy-control-plane-local-1"] {
+        let line = pods.lines().find(|line| line.starts_with(name));
+        assert!(
+            line.is_some_and(|line| line.contains("1/1") && line.contains("Running")),
+            "{pods}"
+        );
+    }
+    assert!(!kubectl(&["daemonsets"]).contains("kube-proxy"));
+    let address = "jsonpath={.spec.clusterIP}";
+    let service = kops.cluster.kubectl(&["get", "service", "kubernetes", "-o", address]).ok();
+    let ask = format!("curl --insecure --silent --max-time 5 https://{}/version", service.trim());
+    let answer = run_inside(kops, "nodes-local-1", &ask);
+    // The API server rejects requests without credentials.
+    assert!(answer.stdout.contains("Unauthorized"), "{answer}");
 }
 
 /// Checks that the toolbox sees machines, Nodes, Pods and add-ons, and that a reconciliation changes nothing.
@@ -358,10 +380,10 @@ fn running_workers_follow_a_restored_store() {
     });
     kops.wait_until_valid();
     // The worker's kubelet starts new Pods.
-    let proxies = ["--namespace", "kube-system"];
-    let kubectl = |args: &[&str]| kops.cluster.kubectl(&[&proxies, args].concat()).ok();
-    kubectl(&["delete", "pod", "--selector", "k8s-app=kube-proxy", "--wait=false"]);
-    kubectl(&["rollout", "status", "daemonset/kube-proxy", "--timeout=60s"]);
+    let namespace = ["--namespace", "kube-system"];
+    let kubectl = |args: &[&str]| kops.cluster.kubectl(&[&namespace, args].concat()).ok();
+    kubectl(&["delete", "pod", "--selector", "k8s-app=windlass-network", "--wait=false"]);
+    kubectl(&["rollout", "status", "daemonset/windlass-network", "--timeout=60s"]);
 }
 
 /// Deletes all machines and volumes, and restores the cluster from a backup in the state store.
