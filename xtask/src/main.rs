@@ -17,6 +17,7 @@ mod down;
 mod ecosystem;
 mod error;
 mod file;
+mod goldens;
 mod machine;
 mod run;
 mod steps;
@@ -38,6 +39,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   conformance ... run upstream's test suite against a new control plane
   blackbox ...    run Ignition's black-box tests against `windlass`, in a virtual machine
   ecosystem ...   run programs of other projects as Pods; without arguments it lists what they need
+  goldens ...     compare files of kOps with upstream's expected ones, and count them
   tools           fetch kubectl and helm, and print their paths
   docs            write the book's generated pages: commands and configuration kinds
   tidy            check the rules that the compiler cannot check
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
         Some("conformance") => conformance::run(rest),
         Some("blackbox") => blackbox::run(rest),
         Some("ecosystem") => ecosystem::run(rest),
+        Some("goldens") => goldens::run(rest),
         Some("tools") => tools::directory().map(|directory| println!("{}", directory.display())),
         Some("docs") => docs::run(),
         Some("tidy") => tidy::run(),
