@@ -1,10 +1,12 @@
-//! Access to AWS: the client of a cluster's region, and the query of its existing resources.
+//! Access to AWS: the client of a cluster's region, and the queries of its existing resources and machines.
+
+use std::collections::BTreeMap;
 
 use aws::Client;
 use kops_api::Object;
 use kops_core::{
     Cluster as _,
-    direct::{self, Answers, ExistingResources, Scope},
+    direct::{self, Answers, Call, ExistingResources, Group, Scope},
 };
 use serde_json::Value;
 
@@ -46,5 +48,26 @@ pub async fn query_resources(client: &Client, scope: &Scope) -> Result<ExistingR
             };
             responses.add(call, pages);
         }
+    }
+}
+
+/// Queries a cluster's scaling groups with their machines, including detached ones, by name.
+pub async fn query_groups(
+    client: &Client,
+    cluster: &str,
+) -> Result<BTreeMap<String, Group>, Error> {
+    let mut answers = Answers::default();
+    for call in direct::group_queries(cluster) {
+        let pages = client.pages(call.service, call.operation, &call.parameters).await?;
+        answers.add(call, pages);
+    }
+    Ok(direct::groups(&answers))
+}
+
+/// Makes a call whose subject may be gone already.
+pub async fn make_call(client: &Client, call: &Call) -> Result<(), Error> {
+    match client.call(call.service, call.operation, &call.parameters).await {
+        Err(error) if !error.is_absent() => Err(error.into()),
+        _ => Ok(()),
     }
 }

@@ -19,7 +19,7 @@ mod world;
 pub use aws::Client;
 
 pub use actor::{Actor, erase};
-pub use client::{open_client, query_resources};
+pub use client::{make_call, open_client, query_groups, query_resources};
 pub use creation::query_creation;
 pub use error::Error;
 pub use facts::CloudFacts;

@@ -48,7 +48,7 @@ pub use self::{
     lifecycle_hook::LifecycleHook,
     listener::{HealthCheck, Listener, TargetGroup, TlsTermination},
     load_balancer::{AccessLog, Balancer, ClassicBalancer, Mapping, NetworkBalancer},
-    machine::{Group, Machine},
+    machine::{Group, Machine, group_queries, groups},
     network::{DhcpOptions, DhcpOptionsAssociation, Vpc, VpcCidr},
     operations::Creation,
     route::{Route, RouteTable, RouteTableAssociation, RouteTarget},

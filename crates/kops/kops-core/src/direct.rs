@@ -24,4 +24,5 @@ pub use self::{
 };
 pub use crate::aws::{
     Answers, Call, Creation, ExistingResource, Fields, Group, Identity, Ids, Machine, Scope,
+    group_queries, groups,
 };

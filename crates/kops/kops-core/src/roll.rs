@@ -6,6 +6,8 @@ use api_meta::{IntOrString, Tree as _};
 use kops_api::Object;
 use serde_json::Value;
 
+use crate::cluster::{CloudName, Cluster as _};
+
 /// The limits on the replacement of a group's machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
@@ -56,8 +58,10 @@ pub fn pace(cluster: &Object, group: &Object, size: usize) -> Pace {
         usize::try_from(value.scaled(total, up).ok()?).ok()
     };
     let is_control_plane = group.spec.text("role") == "ControlPlane";
+    // As upstream, scaling groups of AWS make the new machine first.
+    let usual = usize::from(cluster.cloud() == CloudName::Aws);
     let surge =
-        if is_control_plane { 0 } else { scaled("rollingUpdate.maxSurge", true).unwrap_or(0) };
+        if is_control_plane { 0 } else { scaled("rollingUpdate.maxSurge", true).unwrap_or(usual) };
     let unavailable = match scaled("rollingUpdate.maxUnavailable", false) {
         // A percentage allows at least one machine.
         Some(0) if setting("rollingUpdate.maxUnavailable").is_some_and(Value::is_string) => 1,
@@ -145,6 +149,10 @@ mod tests {
         assert_eq!(of(&all, "Node", ", rollingUpdate: {maxSurge: 0}", 3), (0, 1, false));
         // A control plane is terminated before its replacement comes, because etcd's members are counted.
         assert_eq!(of(&all, "ControlPlane", "", 3), (0, 1, false));
+        let aws = cluster("cloudProvider: aws");
+        assert_eq!(of(&aws, "Node", "", 3), (1, 0, true));
+        assert_eq!(of(&aws, "Node", ", rollingUpdate: {maxSurge: 0}", 3), (0, 1, true));
+        assert_eq!(of(&aws, "ControlPlane", "", 3), (0, 1, true));
         assert!(rank("ControlPlane") < rank("Node"));
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use kops_api::Object;
 use kops_aws::{
     Actor, Client, CloudFacts, ModelInputs, build_model, check_store, deletion_scope, erase,
-    open_client, query_resources, query_world, store_changes,
+    open_client, query_groups, query_resources, query_world, store_changes,
 };
 use kops_core::{
     direct::{self, ExistingResources, Lifecycle, Scope},
@@ -249,14 +249,13 @@ pub(crate) async fn list_instances(
 ) -> Result<(), Error> {
     let user = get::find_cluster(registry, name)?;
     let client = open_client(&user, context.environment)?;
-    let existing = query_resources(&client, &Scope::of_name(name)).await?;
-    let state = |group: &direct::Group, machine: &direct::Machine| {
-        if machine.is_outdated(group) { "NeedsUpdate" } else { "UpToDate" }
+    let groups = query_groups(&client, name).await?;
+    let state = |group: &direct::Group, machine: &direct::Machine| match machine {
+        _ if machine.detached => "Detached",
+        _ if machine.is_outdated(group) => "NeedsUpdate",
+        _ => "UpToDate",
     };
-    let all = existing
-        .groups
-        .values()
-        .flat_map(|group| group.machines.iter().map(move |one| (group, one)));
+    let all = groups.values().flat_map(|group| group.machines.iter().map(move |one| (group, one)));
     if output == "table" {
         let row = |(group, one): (&direct::Group, &direct::Machine)| {
             let (id, state) = (one.id.clone(), state(group, one).to_owned());

@@ -202,8 +202,8 @@ pub enum Error {
     Drain { node: String, seconds: u64, reasons: String },
     #[error("{address} still answers after {seconds} s")]
     Shutdown { address: std::net::SocketAddr, seconds: u64 },
-    #[error("machine {machine:?} ended, but was not replaced within {seconds} s; see {log}")]
-    Replacement { machine: String, seconds: u64, log: String },
+    #[error("machine {machine:?} ended, but was not replaced within {seconds} s; {advice}")]
+    Replacement { machine: String, seconds: u64, advice: String },
     #[error("cluster did not validate within {seconds} s: {messages}")]
     NotValid { seconds: u64, messages: String },
     #[error("Validation failed: cluster {cluster} has {count} failures")]

@@ -12,7 +12,7 @@ use api_meta::Timestamp;
 use client::Client;
 use kops_api::{Object, Spec as _};
 use kops_core::{CloudName, Cluster as _};
-use kops_local::{COMMAND_PERIOD, administrator, server_url};
+use kops_local::{administrator, server_url};
 use kops_store::{Keyset, Registry};
 use pki::{Cert, Key, KeyAlgorithm, LeafSpec, Usage, Validity};
 use serde_json::json;
@@ -112,11 +112,28 @@ pub(crate) fn check_update(
     command.api.server(cluster, context).map(drop)
 }
 
+/// Opens a client of a cluster's API in any cloud: by the cluster's context in a kubeconfig, or else as a new
+/// administrator whose certificate is valid for `period`.
+pub(crate) fn open_api(
+    registry: &Registry,
+    cluster: &Object,
+    connection: &Connection,
+    file: Option<&Path>,
+    period: Duration,
+    context: &CommandEnvironment<'_>,
+) -> Result<Client, Error> {
+    if file.is_some() || cluster.cloud() == CloudName::Local {
+        return connection.open(registry, cluster, file, period, context);
+    }
+    open_remote(registry, cluster, connection, period, context)
+}
+
 /// Opens a client of the API of a cluster whose machines are not of cloud local, as a new administrator.
 pub(crate) fn open_remote(
     registry: &Registry,
     cluster: &Object,
     connection: &Connection,
+    period: Duration,
     context: &CommandEnvironment<'_>,
 ) -> Result<Client, Error> {
     let name = cluster.name();
@@ -126,7 +143,7 @@ pub(crate) fn open_remote(
     let url = find_server(registry, cluster, &access)?;
     let mut server = Server::with_ca(url, &authorities.certificates());
     server.tls_server_name = internal_name(name);
-    let (cert, key) = issue(&authorities, COMMAND_PERIOD, context)?;
+    let (cert, key) = issue(&authorities, period, context)?;
     let user = User::with_cert(&cert.to_pem(), &key.to_pem()?);
     let config = Kubeconfig::single(name, server, name, user);
     Ok(Client::from_kubeconfig(&config, &version::user_agent("kops"))

@@ -5,7 +5,7 @@ use client::Resource;
 use instances::{Fleet, FleetSpec};
 use kops_api::{Object, Spec as _};
 use kops_core::Version;
-use kops_local::{applied_config, list_objects};
+use kops_local::{COMMAND_PERIOD, applied_config, list_objects};
 use kops_store::{Registry, parse_yaml};
 use serde_json::Value;
 
@@ -41,7 +41,7 @@ pub(crate) async fn remote_limit(
 ) -> Result<Option<String>, Error> {
     let wanted = cluster.spec.text("kubernetesVersion");
     let asked = async {
-        let client = open_remote(registry, cluster, &command.api, context)?;
+        let client = open_remote(registry, cluster, &command.api, COMMAND_PERIOD, context)?;
         Ok::<_, Error>(list_objects(&client, &Resource::NODES, "").await?)
     };
     let nodes = match asked.await {

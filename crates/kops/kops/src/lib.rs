@@ -15,6 +15,7 @@ mod api_access;
 mod assets;
 mod aws;
 mod change;
+mod cloud;
 mod cluster_deletion;
 mod completion;
 mod create;

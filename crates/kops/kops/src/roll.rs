@@ -2,7 +2,7 @@
 //! while the cluster is valid.
 //!
 //! [`kops_core::roll`] decides the next step from the present machines, so an interrupted update can be repeated and
-//! continues.
+//! continues. [`Cloud`] is what differs between clouds.
 
 pub(crate) mod single;
 
@@ -14,38 +14,36 @@ use std::{
 
 use client::Client;
 use futures_util::future::join_all;
-use instances::{Fleet, FleetSpec, Group, Machine};
 use kops_api::Object;
-use kops_core::roll::{self, Pace, RollingMachine, Step};
-use kops_local::{ClusterState, check_cloud, fleet};
-use kops_node::nodeup::APPLIED_HASH;
-use kops_store::{Keyset, Registry};
+use kops_core::{
+    CloudName, Cluster as _,
+    roll::{self, Pace, RollingMachine, Step},
+};
+use kops_local::check_cloud;
+use kops_store::Registry;
 use tokio::time::{Instant, sleep};
 
 use crate::{
+    cloud::{
+        BASTION, CONTROL_PLANE, Cloud, CloudState, GroupState, MachineState, aws::AwsCloud,
+        local::LocalCloud,
+    },
     drain,
     environment::CommandEnvironment,
     error::Error,
     flags::RollCluster,
     get,
     group_selection::select_groups,
+    kubeconfig::open_api,
     prompt::{self, Answer},
-    shutdown::shut_down_control_plane,
     table,
     validate::{self, Failure},
 };
 
-const POLL: Duration = Duration::from_millis(200);
-/// The pause between two validations of a cluster that is not valid, or not often enough.
-const PAUSE: Duration = Duration::from_secs(2);
-/// The time for the keeper to replace a machine that has ended.
-const REPLACEMENT_TIMEOUT: Duration = Duration::from_secs(120);
-
 /// A rolling update in progress.
-struct Roll<'a, 'b> {
-    registry: &'a Registry,
+struct Roll<'a, 'b, C> {
     command: &'a RollCluster,
-    fleet: Fleet,
+    cloud: C,
     cluster: Object,
     groups: Vec<Object>,
     /// The client; `None` with --cloudonly, which does not use the API.
@@ -65,26 +63,37 @@ pub(crate) async fn run(
     context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let cluster = get::find_cluster(registry, name)?;
+    let groups = registry.groups(name)?;
+    if cluster.cloud() == CloudName::Aws {
+        let cloud = AwsCloud::new(&cluster, groups.clone(), context)?;
+        return roll(registry, command, cluster, groups, cloud, context).await;
+    }
     check_cloud(&cluster)?;
     if command.bastion_interval.is_some() {
         let problem = "is for clouds with bastions; cloud local has none";
         return Err(Error::Flag { flag: "--bastion-interval", problem });
     }
-    let fleet = fleet(registry, name);
-    let spec = fleet.spec()?.unwrap_or_default();
-    if spec.cluster != name {
-        let problem = "has no machines yet; run kops update cluster --yes";
-        return Err(kops_store::Error::object("cluster", name, problem).into());
-    }
-    let groups = select_groups(registry.groups(name)?, command.into())?;
-    let opened = command.api.open(registry, &cluster, None, command.admin.to_std(), context);
+    let cloud = LocalCloud::new(registry, name, !command.cloudonly);
+    cloud.check_exists(name)?;
+    roll(registry, command, cluster, groups, cloud, context).await
+}
+
+async fn roll<C: Cloud>(
+    registry: &Registry,
+    command: &RollCluster,
+    cluster: Object,
+    groups: Vec<Object>,
+    cloud: C,
+    context: &mut CommandEnvironment<'_>,
+) -> Result<(), Error> {
+    let groups = select_groups(groups, command.into())?;
+    let opened = open_api(registry, &cluster, &command.api, None, command.admin.to_std(), context);
     let (client, marks) =
         if command.cloudonly { (None, opened.ok()) } else { (Some(opened?), None) };
-    let now = context.now;
+    let (now, name) = (context.now, cluster.name().to_owned());
     let mut roll = Roll {
-        registry,
         command,
-        fleet,
+        cloud,
         cluster,
         groups,
         client,
@@ -92,8 +101,8 @@ pub(crate) async fn run(
         asks: Cell::new(command.interactive),
         context: RefCell::new(context),
     };
-    let state = roll.observe_marks(marks.as_ref(), &spec).await?;
-    let needed = roll.print_machines(&spec, &state)?;
+    let state = roll.observe_marks(marks.as_ref()).await?;
+    let needed = roll.print_machines(&state)?;
     if !needed && !command.force {
         return roll.print("\nNo rolling-update required.");
     }
@@ -101,14 +110,14 @@ pub(crate) async fn run(
         return roll.print("\nMust specify --yes to rolling-update.");
     }
     let user = roll.context.borrow().user();
-    let mut lock = registry.lock(name, &user, now)?;
+    let mut lock = registry.lock(&name, &user, now)?;
     let done = registry.while_locked(&mut lock, &user, roll.roll_groups()).await;
     registry.unlock(lock)?;
     done?;
     roll.print(&format!("\nRolling update completed for cluster {name:?}!"))
 }
 
-impl Roll<'_, '_> {
+impl<C: Cloud> Roll<'_, '_, C> {
     fn print(&self, text: &str) -> Result<(), Error> {
         let mut context = self.context.borrow_mut();
         writeln!(context.out, "{text}")?;
@@ -116,52 +125,48 @@ impl Roll<'_, '_> {
     }
 
     /// Returns the state at the start. With --cloudonly, `marks` only reads the marks of Nodes, if the API answers.
-    async fn observe_marks(
-        &self,
-        marks: Option<&Client>,
-        spec: &FleetSpec,
-    ) -> Result<ClusterState, Error> {
+    async fn observe_marks(&self, marks: Option<&Client>) -> Result<CloudState, Error> {
         if self.client.is_some() {
-            return self.observe(spec).await;
+            return self.observe().await;
         }
-        let observed = match marks {
-            Some(client) => ClusterState::observe(client, &self.fleet, spec).await.ok(),
-            None => None,
-        };
-        if observed.is_none() {
-            self.print(
-                "The API does not answer, so marks of Nodes that need an update are unknown.",
-            )?;
+        if marks.is_some() {
+            match self.cloud.observe(marks).await {
+                Err(Error::Unreachable(_)) => {}
+                observed => return observed,
+            }
         }
-        Ok(observed.unwrap_or_default())
+        self.print("The API does not answer, so marks of Nodes that need an update are unknown.")?;
+        self.observe().await
+    }
+
+    async fn observe(&self) -> Result<CloudState, Error> {
+        self.cloud.observe(self.client.as_ref()).await
     }
 
     /// Prints the machines to replace, and remembers those that are due; returns whether there are any.
-    fn print_machines(&mut self, spec: &FleetSpec, state: &ClusterState) -> Result<bool, Error> {
+    fn print_machines(&mut self, state: &CloudState) -> Result<bool, Error> {
         let mut needed = false;
         let mut rows = Vec::new();
         for object in &self.groups {
-            let Some(group) = spec.groups.iter().find(|group| group.name == object.name()) else {
+            let Some(group) = state.group(object.name()) else {
                 continue;
             };
-            let machines = self.machines(group, state)?;
+            let machines = self.machines(group);
             let is_due = |rolled: &RollingMachine| self.command.force || rolled.outdated;
             let ids = machines.iter().filter(|(rolled, _)| is_due(rolled));
             self.due.extend(ids.map(|(_, machine)| machine.id.clone()));
             let due = machines.iter().filter(|(rolled, _)| rolled.outdated || rolled.detached);
             let due = due.count();
             needed |= due > 0;
-            let nodes =
-                machines.iter().filter(|(m, _)| state.joined_node(&m.name).is_some()).count();
-            let size = group.size().to_string();
+            let nodes = machines.iter().filter(|(_, machine)| machine.node.is_some()).count();
             rows.push([
                 group.name.clone(),
                 if due > 0 { "NeedsUpdate".to_owned() } else { "Ready".to_owned() },
                 due.to_string(),
                 (machines.len() - due).to_string(),
-                size.clone(),
-                size.clone(),
-                size,
+                group.min.to_string(),
+                group.target.to_string(),
+                group.max.to_string(),
                 nodes.to_string(),
             ]);
         }
@@ -178,39 +183,20 @@ impl Roll<'_, '_> {
         Ok(needed)
     }
 
-    async fn observe(&self, spec: &FleetSpec) -> Result<ClusterState, Error> {
-        match &self.client {
-            None => Ok(ClusterState::default()),
-            Some(client) => {
-                let state = ClusterState::observe(client, &self.fleet, spec).await;
-                state.map_err(Error::Unreachable)
+    /// Returns a group's existing machines for the planner, and as they were observed.
+    fn machines(&self, group: &GroupState) -> Vec<(RollingMachine, MachineState)> {
+        let existing = group.machines.iter().filter(|machine| !machine.id.is_empty());
+        let rolled = |machine: &MachineState| {
+            let marked = machine.node.as_ref().is_some_and(drain::needs_update);
+            RollingMachine {
+                name: machine.name.clone(),
+                outdated: machine.outdated || marked || self.due.contains(&machine.id),
+                detached: machine.detached,
+                ready: machine.runs
+                    && (self.client.is_none() || group.is_bastion() || machine.is_ready()),
             }
-        }
-    }
-
-    /// Returns a group's machines for the planner, and as they were created.
-    fn machines(
-        &self,
-        group: &Group,
-        state: &ClusterState,
-    ) -> Result<Vec<(RollingMachine, Machine)>, Error> {
-        let counted: BTreeSet<_> = group.members().collect();
-        let mut all = Vec::new();
-        for name in group.names() {
-            let Some(machine) = self.fleet.machine(&name)? else {
-                continue;
-            };
-            let marked = state.joined_node(&name).is_some_and(drain::needs_update);
-            let is_due = marked || self.due.contains(&machine.id);
-            let rolled = RollingMachine {
-                outdated: machine.version() != group.version() || is_due,
-                detached: !counted.contains(&name),
-                ready: self.client.is_none() || state.is_ready(&name),
-                name,
-            };
-            all.push((rolled, machine));
-        }
-        Ok(all)
+        };
+        existing.map(|machine| (rolled(machine), machine.clone())).collect()
     }
 
     async fn roll_groups(&self) -> Result<(), Error> {
@@ -223,48 +209,51 @@ impl Roll<'_, '_> {
     async fn roll_group(&self, object: &Object) -> Result<(), Error> {
         let mut is_started = false;
         loop {
-            let spec = self.fleet.spec()?.unwrap_or_default();
-            let Some(group) = spec.groups.iter().find(|group| group.name == object.name()) else {
-                return Ok(());
-            };
-            let size = group.size().try_into().unwrap_or(usize::MAX);
-            let pace = roll::pace(&self.cluster, object, size);
-            // Without the API it is unknown when the next machine may be replaced, so they are replaced one by one.
-            let pace = match self.client {
-                Some(_) => pace,
-                None => Pace { surge: 0, unavailable: 1, ..pace },
-            };
             // If nothing is to be done, do not wait for the cluster.
-            let blind = self.machines(group, &ClusterState::default())?;
-            let planned: Vec<_> = blind.iter().map(|(rolled, _)| rolled.clone()).collect();
-            if roll::next(&planned, size, pace).is_none() {
+            let blind = self.cloud.observe(None).await?;
+            let Some(group) = blind.group(object.name()) else { return Ok(()) };
+            if self.next(object, group).is_none() {
                 return Ok(());
             }
-            if !is_started {
-                is_started = true;
-                self.validate(group, &spec, 1).await?;
-                self.taint_for_update(group, &spec).await?;
+            let is_bastion = group.is_bastion();
+            if !is_started && !is_bastion {
+                self.validate(&group.name, 1).await?;
+                self.taint_for_update(&group.name).await?;
             }
-            let state = self.observe(&spec).await?;
-            let machines = self.machines(group, &state)?;
-            let planned: Vec<_> = machines.iter().map(|(rolled, _)| rolled.clone()).collect();
-            match roll::next(&planned, size, pace) {
+            is_started = true;
+            let state = self.observe().await?;
+            let Some(group) = state.group(object.name()) else { return Ok(()) };
+            match self.next(object, group) {
                 None => return Ok(()),
-                Some(step) => self.carry_out(step, group, &spec, &machines, &state).await?,
+                Some(step) => self.carry_out(step, group).await?,
             }
-            let spec = self.fleet.spec()?.unwrap_or_default();
-            self.validate(group, &spec, self.command.validate_count).await?;
+            if !is_bastion {
+                self.validate(&group.name, self.command.validate_count).await?;
+            }
         }
     }
 
+    /// Returns the next step for a group.
+    fn next(&self, object: &Object, group: &GroupState) -> Option<Step> {
+        let pace = roll::pace(&self.cluster, object, group.target);
+        // Without the API it is unknown when the next machine may be replaced, so they are replaced one by one.
+        let pace = match self.client {
+            Some(_) => pace,
+            None => Pace { surge: 0, unavailable: 1, ..pace },
+        };
+        let machines: Vec<_> = self.machines(group).into_iter().map(|(one, _)| one).collect();
+        roll::next(&machines, group.target, pace)
+    }
+
     /// Taints the Nodes to replace, so that evicted Pods move to machines that stay.
-    async fn taint_for_update(&self, group: &Group, spec: &FleetSpec) -> Result<(), Error> {
+    async fn taint_for_update(&self, group: &str) -> Result<(), Error> {
         let Some(client) = &self.client else {
             return Ok(());
         };
-        let state = self.observe(spec).await?;
-        for (rolled, _) in self.machines(group, &state)?.iter().filter(|(m, _)| m.outdated) {
-            let Some(node) = state.joined_node(&rolled.name) else {
+        let state = self.observe().await?;
+        let Some(group) = state.group(group) else { return Ok(()) };
+        for (rolled, machine) in self.machines(group).iter().filter(|(one, _)| one.outdated) {
+            let Some(node) = &machine.node else {
                 continue;
             };
             if let Err(error) = drain::taint_for_update(client, node).await {
@@ -274,57 +263,48 @@ impl Roll<'_, '_> {
         Ok(())
     }
 
-    async fn carry_out(
-        &self,
-        step: Step,
-        group: &Group,
-        spec: &FleetSpec,
-        machines: &[(RollingMachine, Machine)],
-        state: &ClusterState,
-    ) -> Result<(), Error> {
+    async fn carry_out(&self, step: Step, group: &GroupState) -> Result<(), Error> {
         let of = |names: Vec<String>| {
-            machines.iter().filter(move |(rolled, _)| names.contains(&rolled.name)).map(|(_, m)| m)
+            group.machines.iter().filter(move |machine| names.contains(&machine.name))
         };
         match step {
             Step::Wait => {
                 self.print(&format!("Waiting for more machines of group {:?}.", group.name))?;
-                sleep(PAUSE).await;
+                sleep(C::PAUSE).await;
                 Ok(())
             }
-            Step::Detach(names) => self.change(spec, &group.name, |group| {
-                for name in &names {
-                    group.detach(name);
-                }
-            }),
+            Step::Detach(names) => {
+                self.cloud.detach(group, &names, &|text| self.print(&text)).await
+            }
             Step::Replace(mut names) => {
                 if self.asks.get() {
                     names.truncate(1);
                 }
-                let each = of(names.clone()).map(|machine| self.replace(machine, group, state));
+                let each = of(names.clone()).map(|machine| self.replace(machine, group));
                 join_all(each).await.into_iter().collect::<Result<(), Error>>()?;
                 self.ask_to_continue(&names).await?;
-                let pause = if group.trusted {
-                    self.command.control_plane_interval
-                } else {
-                    self.command.node_interval
-                };
-                sleep(pause.to_std()).await;
+                sleep(self.interval(&group.role)).await;
                 Ok(())
             }
             Step::Release(mut names) => {
                 if self.asks.get() {
                     names.truncate(1);
                 }
-                let each =
-                    of(names.clone()).map(|machine| self.drain_machine(machine, group, state));
+                let each = of(names.clone()).map(|machine| self.drain_machine(machine, group));
                 join_all(each).await.into_iter().collect::<Result<(), Error>>()?;
-                self.change(spec, &group.name, |group| {
-                    for name in &names {
-                        group.release(name);
-                    }
-                })?;
+                self.cloud.release(group, &names).await?;
                 self.ask_to_continue(&names).await
             }
+        }
+    }
+
+    /// Returns the pause after a machine of a role was terminated.
+    fn interval(&self, role: &str) -> Duration {
+        let command = self.command;
+        match role {
+            CONTROL_PLANE => command.control_plane_interval.to_std(),
+            BASTION => command.bastion_interval.unwrap_or(command.node_interval).to_std(),
+            _ => command.node_interval.to_std(),
         }
     }
 
@@ -344,92 +324,39 @@ impl Roll<'_, '_> {
         }
     }
 
-    /// Changes a group of the fleet, and notifies its keeper.
-    fn change(
-        &self,
-        spec: &FleetSpec,
-        name: &str,
-        change: impl FnMut(&mut Group),
-    ) -> Result<(), Error> {
-        let mut spec = spec.clone();
-        let before: BTreeSet<_> = spec.groups.iter().flat_map(Group::members).collect();
-        spec.groups.iter_mut().filter(|group| group.name == name).for_each(change);
-        let after: BTreeSet<_> = spec.groups.iter().flat_map(Group::members).collect();
-        for gone in before.difference(&after) {
-            self.print(&format!("Detached instance {gone:?} from group {name:?}."))?;
-        }
-        spec.assign(&[])?;
-        self.fleet.write(&spec)?;
-        Ok(instances::start(&self.fleet, false)?)
-    }
-
     /// Drains a machine, and deletes its Node.
-    async fn drain_machine(
-        &self,
-        machine: &Machine,
-        group: &Group,
-        state: &ClusterState,
-    ) -> Result<(), Error> {
-        let name = machine.name.as_str();
-        if let Some(client) = self.client.as_ref().filter(|_| state.joined_node(name).is_some()) {
-            self.print(&format!("Draining the node: {name:?}."))?;
+    async fn drain_machine(&self, machine: &MachineState, group: &GroupState) -> Result<(), Error> {
+        let node = machine.node_name().unwrap_or_default();
+        if let Some(client) = self.client.as_ref().filter(|_| !node.is_empty()) {
+            self.print(&format!("Draining the node: {node:?}."))?;
             let limit = self.command.drain_timeout.to_std();
             let drained = async {
-                drain::cordon(client, name).await?;
-                drain::drain(client, name, limit, &|text| self.print(&text)).await
+                drain::cordon(client, node).await?;
+                drain::drain(client, node, limit, &|text| self.print(&text)).await
             };
             match drained.await {
                 Err(error) if self.command.fail_on_drain_error => return Err(error),
                 Err(error) => {
-                    self.print(&format!("Ignoring error draining node {name:?}: {error}"))?
+                    self.print(&format!("Ignoring error draining node {node:?}: {error}"))?
                 }
                 Ok(()) => sleep(self.command.post_drain_delay.to_std()).await,
             }
-            drain::delete_node(client, name).await?;
+            drain::delete_node(client, node).await?;
         }
         self.print(&format!(
-            "Stopping instance {:?}, node {name:?}, in group {:?} (this may take a while).",
-            machine.id, group.name
+            "Stopping instance {:?}, node {:?}, in group {:?} (this may take a while).",
+            machine.id, machine.name, group.name
         ))
     }
 
     /// Replaces a machine, and waits for its replacement.
-    async fn replace(
-        &self,
-        machine: &Machine,
-        group: &Group,
-        state: &ClusterState,
-    ) -> Result<(), Error> {
-        self.drain_machine(machine, group, state).await?;
-        if group.trusted && self.client.is_some() {
-            let clients = Keyset::read(self.registry, &machine.cluster, "etcd-clients-ca")?;
-            shut_down_control_plane(&self.fleet, machine, clients, &|text| self.print(&text))
-                .await?;
-        }
-        instances::replace(&self.fleet, &machine.name, &machine.id)?;
-        let until = Instant::now() + REPLACEMENT_TIMEOUT;
-        let is_replaced = || {
-            let new = self.fleet.machine(&machine.name)?.filter(|new| new.id != machine.id);
-            let done = APPLIED_HASH.trim_start_matches('/');
-            let is_set_up = || self.fleet.disk(&machine.name).join(done).exists();
-            // Without the API, rely on the machine's own report.
-            Ok::<_, Error>(new.is_some() && (self.client.is_some() || is_set_up()))
-        };
-        while !is_replaced()? {
-            if Instant::now() > until {
-                return Err(Error::Replacement {
-                    machine: machine.name.clone(),
-                    seconds: REPLACEMENT_TIMEOUT.as_secs(),
-                    log: self.fleet.root.join("keeper.log").display().to_string(),
-                });
-            }
-            sleep(POLL).await;
-        }
-        Ok(())
+    async fn replace(&self, machine: &MachineState, group: &GroupState) -> Result<(), Error> {
+        self.drain_machine(machine, group).await?;
+        self.cloud.replace(group, machine, &|text| self.print(&text)).await
     }
 
     /// Waits until the cluster validates `count` times in a row, as far as it concerns a group.
-    async fn validate(&self, group: &Group, spec: &FleetSpec, count: u32) -> Result<(), Error> {
+    async fn validate(&self, group: &str, count: u32) -> Result<(), Error> {
         let Some(client) = &self.client else {
             return Ok(());
         };
@@ -437,16 +364,16 @@ impl Roll<'_, '_> {
         let until = Instant::now() + limit;
         let (mut times, mut last_messages) = (0, Vec::new());
         loop {
-            let (_, failures) = validate::validate_once(client, &self.fleet, spec).await;
-            let ours: Vec<_> =
-                failures.into_iter().filter(|f| is_blocking(f, group, spec)).collect();
+            let seen = validate::validate_once(client, &self.cloud).await?;
+            let is_ours = |failure: &Failure| is_blocking(failure, group, &seen.state);
+            let ours: Vec<_> = seen.failures.iter().filter(|one| is_ours(one)).collect();
             times = if ours.is_empty() { times + 1 } else { 0 };
             if times >= count.max(1) {
                 return self.print("Cluster validated.");
             }
             // The causes contain lines of logs, which change all the time.
             let messages: Vec<_> = ours.iter().map(|failure| failure.message.clone()).collect();
-            let causes: Vec<_> = ours.iter().map(Failure::text).collect();
+            let causes: Vec<_> = ours.iter().map(|failure| failure.text()).collect();
             if !messages.is_empty() && messages != last_messages {
                 self.print(&format!("Cluster did not validate yet: {}.", causes.join("; ")))?;
                 last_messages = messages;
@@ -460,38 +387,18 @@ impl Roll<'_, '_> {
                     self.print(&format!("Ignoring that the {error}"))
                 };
             }
-            sleep(PAUSE).await;
+            sleep(C::PAUSE).await;
         }
     }
 }
 
 /// Reports whether a failure blocks the update of a group. Failures of other groups of workers do not.
-fn is_blocking(failure: &Failure, group: &Group, spec: &FleetSpec) -> bool {
+fn is_blocking(failure: &Failure, group: &str, state: &CloudState) -> bool {
     let Some(other) = &failure.group else {
         return true;
     };
-    *other == group.name || spec.groups.iter().any(|g| g.name == *other && g.trusted)
+    other == group || state.group(other).is_some_and(GroupState::is_control_plane)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn failures_of_other_workers_do_not_block_a_roll() {
-        let of = |name: &str, trusted| Group { name: name.to_owned(), trusted, ..Group::default() };
-        let spec = FleetSpec {
-            groups: vec![of("cp", true), of("a", false), of("b", false)],
-            ..FleetSpec::default()
-        };
-        let failure = |group: Option<&str>| Failure {
-            kind: "Node",
-            name: String::new(),
-            message: String::new(),
-            cause: String::new(),
-            group: group.map(str::to_owned),
-        };
-        let held = |which| is_blocking(&failure(which), &of("a", false), &spec);
-        assert!(held(None) && held(Some("a")) && held(Some("cp")) && !held(Some("b")));
-    }
-}
+mod tests;

@@ -1,23 +1,22 @@
-//! Runs `kops validate cluster`: compares machines, Nodes and critical Pods with the specification.
+//! Runs `kops validate cluster`: compares machines, Nodes and critical Pods with the specification, in any cloud.
 
 use client::{Client, Resource};
-use instances::{Fleet, FleetSpec};
-use kops_api::Spec as _;
-use kops_core::life;
-use kops_local::{
-    COMMAND_PERIOD, ClusterState, MachineProblem, Stage, check_cloud, fleet, list_objects,
-    machine_problems,
-};
+use kops_api::{Object, Spec as _};
+use kops_core::{CloudName, Cluster as _, life};
+use kops_local::{COMMAND_PERIOD, MachineProblem, check_cloud, list_objects};
 use kops_store::Registry;
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::{
+    cloud::{Cloud, CloudState, GroupState, MachineState, aws::AwsCloud, local::LocalCloud},
     document,
     environment::CommandEnvironment,
     error::Error,
     flags::{Connection, ValidateCluster},
-    get, table,
+    get,
+    kubeconfig::open_api,
+    table,
 };
 
 /// The pause between two validations after an update.
@@ -73,19 +72,25 @@ pub(crate) async fn run(
     context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let cluster = get::find_cluster(registry, name)?;
-    check_cloud(&cluster)?;
-    let fleet = fleet(registry, name);
-    let spec = fleet.spec()?.unwrap_or_default();
-    if spec.cluster != name {
-        return Err(kops_store::Error::object(
-            "cluster",
-            name,
-            "has no machines yet; run kops update cluster --yes",
-        )
-        .into());
+    if cluster.cloud() == CloudName::Aws {
+        let cloud = AwsCloud::new(&cluster, registry.groups(name)?, context)?;
+        return validate(registry, command, &cluster, &cloud, context).await;
     }
-    let file = command.kubeconfig.as_deref();
-    let client = command.api.open(registry, &cluster, file, COMMAND_PERIOD, context)?;
+    check_cloud(&cluster)?;
+    let cloud = LocalCloud::new(registry, name, true);
+    cloud.check_exists(name)?;
+    validate(registry, command, &cluster, &cloud, context).await
+}
+
+async fn validate<C: Cloud>(
+    registry: &Registry,
+    command: &ValidateCluster,
+    cluster: &Object,
+    cloud: &C,
+    context: &mut CommandEnvironment<'_>,
+) -> Result<(), Error> {
+    let (name, file) = (cluster.name(), command.kubeconfig.as_deref());
+    let client = open_api(registry, cluster, &command.api, file, COMMAND_PERIOD, context)?;
     let until =
         Instant::now() + command.wait.map(api_config::GoDuration::to_std).unwrap_or_default();
     let mut times = 0;
@@ -93,64 +98,71 @@ pub(crate) async fn run(
         writeln!(context.out, "Validating cluster {name}\n")?;
     }
     loop {
-        let (nodes, failures) = validate_once(&client, &fleet, &spec).await;
+        let Validation { state, failures } = validate_once(&client, cloud).await?;
         times = if failures.is_empty() { times + 1 } else { 0 };
         if times >= command.count.max(1) || (Instant::now() >= until && !failures.is_empty()) {
-            let (nodes, failures) = (&nodes.nodes[..], &failures[..]);
-            let report = Report { cluster: name, fleet: &spec, nodes, failures };
+            let report = Report { cluster: name, state: &state, failures: &failures };
             return report.print(&command.output, context);
         }
         sleep(command.interval.to_std()).await;
     }
 }
 
-/// Returns the observed state and the failures.
-pub(crate) async fn validate_once(
+/// The observed state of a cluster, with the failed checks.
+pub(crate) struct Validation {
+    pub(crate) state: CloudState,
+    pub(crate) failures: Vec<Failure>,
+}
+
+/// Observes a cluster and checks it. A silent API is a failure; a cloud that does not answer is an error.
+pub(crate) async fn validate_once<C: Cloud>(
     client: &Client,
-    fleet: &Fleet,
-    spec: &FleetSpec,
-) -> (ClusterState, Vec<Failure>) {
-    let state = match ClusterState::observe(client, fleet, spec).await {
-        Ok(state) => state,
-        Err(error) => {
-            return (ClusterState::default(), unreachable(fleet, spec, &error.to_string()));
-        }
+    cloud: &C,
+) -> Result<Validation, Error> {
+    let observed = match cloud.observe(Some(client)).await {
+        Ok(state) => match list_objects(client, &Resource::PODS, "kube-system").await {
+            Ok(pods) => Ok((state, pods)),
+            Err(error) => Err(error),
+        },
+        Err(Error::Unreachable(error)) => Err(error),
+        Err(error) => return Err(error),
     };
-    match list_objects(client, &Resource::PODS, "kube-system").await {
-        Ok(pods) => {
-            let mut failures = find_failures(spec, &state, &pods, &|name| Stage::of(fleet, name));
-            add_problems(&mut failures, machine_problems(fleet, spec), spec);
+    let (state, mut failures) = match observed {
+        Ok((state, pods)) => {
+            let failures = find_failures(&state, &pods, C::HAS_DNS);
             (state, failures)
         }
-        Err(error) => (state, unreachable(fleet, spec, &error.to_string())),
-    }
+        Err(error) => {
+            let state = cloud.observe(None).await?;
+            let failures = unreachable(&state, &error.to_string());
+            (state, failures)
+        }
+    };
+    add_problems(&mut failures, cloud.problems()?, &state);
+    Ok(Validation { state, failures })
 }
 
 /// Returns the failure of a silent API, and those of control planes that cannot serve it yet.
-fn unreachable(fleet: &Fleet, spec: &FleetSpec, cause: &str) -> Vec<Failure> {
+fn unreachable(state: &CloudState, cause: &str) -> Vec<Failure> {
     let api = Failure {
         kind: "API",
-        name: spec.cluster.clone(),
+        name: "kube-apiserver".to_owned(),
         message: "the API server does not answer".to_owned(),
         cause: cause.to_owned(),
         group: None,
     };
     let mut failures = vec![api];
-    for group in spec.groups.iter().filter(|group| group.trusted) {
-        for name in group.names() {
-            let stage = Stage::of(fleet, &name);
-            if stage.is_before_kubelet() {
-                failures.push(not_joined(name, group, stage.to_string()));
-            }
-        }
+    failures.extend(group_failures(state));
+    for group in state.groups.iter().filter(|group| group.is_control_plane()) {
+        let starting = group.machines.iter().filter(|machine| machine.is_starting);
+        failures.extend(starting.map(|machine| not_joined(machine, group)));
     }
-    add_problems(&mut failures, machine_problems(fleet, spec), spec);
     failures
 }
 
 /// Adds the problems that machines have recorded on their disks. The problem of a machine that has not joined replaces
 /// the last line of its log, which says the same.
-fn add_problems(failures: &mut Vec<Failure>, problems: Vec<MachineProblem>, spec: &FleetSpec) {
+fn add_problems(failures: &mut Vec<Failure>, problems: Vec<MachineProblem>, state: &CloudState) {
     for MachineProblem { machine, message } in problems {
         let known = failures.iter_mut().find(|one| one.kind == "Machine" && one.name == machine);
         if let Some(known) = known {
@@ -159,7 +171,7 @@ fn add_problems(failures: &mut Vec<Failure>, problems: Vec<MachineProblem>, spec
         }
         failures.push(Failure {
             kind: "Machine",
-            group: spec.group_of(&machine).map(|group| group.name.clone()),
+            group: state.group_of_node(&machine).map(|group| group.name.clone()),
             name: machine,
             message,
             cause: String::new(),
@@ -167,27 +179,27 @@ fn add_problems(failures: &mut Vec<Failure>, problems: Vec<MachineProblem>, spec
     }
 }
 
-fn not_joined(name: String, group: &instances::Group, cause: String) -> Failure {
-    let message = format!("machine {name:?} has not yet joined cluster");
-    Failure { kind: "Machine", name, message, cause, group: Some(group.name.clone()) }
+fn not_joined(machine: &MachineState, group: &GroupState) -> Failure {
+    Failure {
+        kind: "Machine",
+        name: machine.name.clone(),
+        message: format!("machine {:?} has not yet joined cluster", machine.name),
+        cause: machine.cause.clone(),
+        group: Some(group.name.clone()),
+    }
 }
 
-/// Compares the observed state with the wanted one. `stage` returns the stage of a machine that has not joined.
-fn find_failures(
-    spec: &FleetSpec,
-    state: &ClusterState,
-    pods: &[Value],
-    stage: &dyn Fn(&str) -> Stage,
-) -> Vec<Failure> {
-    let mut failures = Vec::new();
-    for group in &spec.groups {
-        for name in group.names() {
-            failures.extend(machine_failures(&name, group, state, pods, stage));
+/// Compares the observed state with the wanted one. `has_dns` is [`Cloud::HAS_DNS`].
+fn find_failures(state: &CloudState, pods: &[Value], has_dns: bool) -> Vec<Failure> {
+    let mut failures = group_failures(state);
+    for group in state.groups.iter().filter(|group| !group.is_bastion()) {
+        for machine in &group.machines {
+            failures.extend(machine_failures(machine, group, pods));
         }
     }
     let critical = pods.iter().filter(|pod| CRITICAL.contains(&pod.text("spec.priorityClassName")));
-    failures.extend(critical.filter_map(|pod| pod_failure(pod, spec)));
-    if !pods.iter().any(|pod| has_label(pod, "k8s-app", "kube-dns")) {
+    failures.extend(critical.filter_map(|pod| pod_failure(pod, state)));
+    if has_dns && !pods.iter().any(|pod| has_label(pod, "k8s-app", "kube-dns")) {
         failures.push(Failure {
             kind: "Pod",
             name: "kube-system/coredns".to_owned(),
@@ -199,18 +211,34 @@ fn find_failures(
     failures
 }
 
-/// Returns the failures of a machine, of its Node and of its static Pods.
-fn machine_failures(
-    name: &str,
-    group: &instances::Group,
-    state: &ClusterState,
-    pods: &[Value],
-    stage: &dyn Fn(&str) -> Stage,
-) -> Vec<Failure> {
-    // A Node stays Ready for a while after its machine's end, when another machine may already have its name.
-    let Some(node) = state.joined_node(name) else {
-        return vec![not_joined(name.to_owned(), group, stage(name).to_string())];
+/// Returns the failures of groups that the cloud does not have, or with too few machines.
+fn group_failures(state: &CloudState) -> Vec<Failure> {
+    let fail = |name: &String, message: String| Failure {
+        kind: "InstanceGroup",
+        name: name.clone(),
+        message,
+        cause: String::new(),
+        group: Some(name.clone()),
     };
+    let missing = state.missing.iter().map(|name| {
+        fail(name, format!("InstanceGroup {name:?} is missing from the cloud provider"))
+    });
+    let small = state.groups.iter().filter_map(|group| {
+        let (name, target) = (&group.name, group.target);
+        let members = group.machines.iter().filter(|machine| !machine.detached).count();
+        let message =
+            format!("InstanceGroup {name:?} did not have enough nodes {members} vs {target}");
+        (members < target).then(|| fail(name, message))
+    });
+    missing.chain(small).collect()
+}
+
+/// Returns the failures of a machine, of its Node and of its static Pods.
+fn machine_failures(machine: &MachineState, group: &GroupState, pods: &[Value]) -> Vec<Failure> {
+    let Some(node) = &machine.node else {
+        return vec![not_joined(machine, group)];
+    };
+    let name = node.text("metadata.name");
     let fail = |message: String, cause: String| Failure {
         kind: "Node",
         name: name.to_owned(),
@@ -223,10 +251,12 @@ fn machine_failures(
         let message = format!("node {name:?} of role {:?} is not ready", role_name(group));
         failures.push(fail(message, condition_cause(node, "Ready")));
     }
-    for component in COMPONENTS.iter().filter(|_| group.trusted) {
-        let runs = pods
-            .iter()
-            .any(|pod| pod.text("spec.nodeName") == name && has_label(pod, "component", component));
+    for component in COMPONENTS.iter().filter(|_| group.is_control_plane()) {
+        // Upstream's manifests have the label k8s-app.
+        let runs = pods.iter().any(|pod| {
+            pod.text("spec.nodeName") == name
+                && ["component", "k8s-app"].iter().any(|label| has_label(pod, label, component))
+        });
         if !runs {
             let message = format!("control-plane node {name:?} is missing {component} pod");
             failures.push(fail(message, String::new()));
@@ -255,7 +285,7 @@ fn join(reason: &str, message: &str) -> String {
 }
 
 /// Returns the failure of a critical Pod that is not ready.
-fn pod_failure(pod: &Value, spec: &FleetSpec) -> Option<Failure> {
+fn pod_failure(pod: &Value, state: &CloudState) -> Option<Failure> {
     let (own, critical) = (pod.text("metadata.name"), pod.text("spec.priorityClassName"));
     let (message, cause) = match pod.text("status.phase") {
         "Succeeded" => return None,
@@ -281,7 +311,7 @@ fn pod_failure(pod: &Value, spec: &FleetSpec) -> Option<Failure> {
         name: format!("kube-system/{own}"),
         message,
         cause,
-        group: spec.group_of(pod.text("spec.nodeName")).map(|group| group.name.clone()),
+        group: state.group_of_node(pod.text("spec.nodeName")).map(|group| group.name.clone()),
     })
 }
 
@@ -311,15 +341,19 @@ fn container_cause(container: &Value) -> Option<String> {
     (!all.is_empty()).then(|| format!("{}: {}", container.text("name"), all.join("; ")))
 }
 
-fn role_name(group: &instances::Group) -> &'static str {
-    if group.trusted { "control-plane" } else { "node" }
+/// Returns upstream's word for the role of Nodes.
+fn role_name(group: &GroupState) -> &'static str {
+    match group.role.as_str() {
+        "ControlPlane" => "control-plane",
+        "APIServer" => "apiserver",
+        _ => "node",
+    }
 }
 
 /// The result of a validation.
 struct Report<'a> {
     cluster: &'a str,
-    fleet: &'a FleetSpec,
-    nodes: &'a [Value],
+    state: &'a CloudState,
     failures: &'a [Failure],
 }
 
@@ -353,7 +387,7 @@ impl Report<'_> {
             object(&[
                 ("name", name),
                 ("zone", &label("topology.kubernetes.io/zone")),
-                ("role", self.fleet.group_of(name).map_or("", role_name)),
+                ("role", self.state.group_of_node(name).map_or("", role_name)),
                 ("hostname", &label("kubernetes.io/hostname")),
                 ("status", ready_status(node)),
             ])
@@ -362,28 +396,38 @@ impl Report<'_> {
         if !self.failures.is_empty() {
             tree.insert("failures".to_owned(), self.failures.iter().map(failure).collect());
         }
-        if !self.nodes.is_empty() {
-            tree.insert("nodes".to_owned(), self.nodes.iter().map(node).collect());
+        if !self.state.nodes.is_empty() {
+            tree.insert("nodes".to_owned(), self.state.nodes.iter().map(node).collect());
         }
         tree.into()
     }
 
     fn print_tables(&self, context: &mut CommandEnvironment<'_>) -> Result<(), Error> {
         writeln!(context.out, "INSTANCE GROUPS")?;
-        let row = |group: &instances::Group| {
-            let size = group.size().to_string();
-            let role = if group.trusted { "ControlPlane" } else { "Node" };
-            [group.name.clone(), role.to_owned(), size.clone(), size]
-        };
-        let rows = self.fleet.groups.iter().map(row).collect();
-        table::print(context.out, ["NAME", "ROLE", "MIN", "MAX"], rows)?;
+        let groups = &self.state.groups;
+        let size = |group: &GroupState| [group.min.to_string(), group.max.to_string()];
+        if groups.iter().any(|group| !group.machine_type.is_empty()) {
+            let row = |group: &GroupState| {
+                let ([min, max], kind) = (size(group), group.machine_type.clone());
+                [group.name.clone(), group.role.clone(), kind, min, max, group.subnets.clone()]
+            };
+            let header = ["NAME", "ROLE", "MACHINETYPE", "MIN", "MAX", "SUBNETS"];
+            table::print(context.out, header, groups.iter().map(row).collect())?;
+        } else {
+            let row = |group: &GroupState| {
+                let [min, max] = size(group);
+                [group.name.clone(), group.role.clone(), min, max]
+            };
+            let header = ["NAME", "ROLE", "MIN", "MAX"];
+            table::print(context.out, header, groups.iter().map(row).collect())?;
+        }
         writeln!(context.out, "\nNODE STATUS")?;
         let row = |node: &Value| {
             let name = node.text("metadata.name");
-            let role = self.fleet.group_of(name).map_or("", role_name);
+            let role = self.state.group_of_node(name).map_or("", role_name);
             [name.to_owned(), role.to_owned(), ready_status(node).to_owned()]
         };
-        let rows = self.nodes.iter().map(row).collect();
+        let rows = self.state.nodes.iter().map(row).collect();
         table::print(context.out, ["NAME", "ROLE", "READY"], rows)?;
         if self.failures.is_empty() {
             writeln!(context.out, "\nYour cluster {} is ready", self.cluster)?;
@@ -407,37 +451,28 @@ fn ready_status(node: &Value) -> &'static str {
 mod tests {
     use super::*;
 
-    fn spec() -> FleetSpec {
-        let group = |name: &str, trusted| instances::Group {
-            name: name.to_owned(),
-            numbers: [1].into(),
-            trusted,
-            ..instances::Group::default()
-        };
-        FleetSpec { groups: vec![group("cp", true), group("nodes", false)], ..FleetSpec::default() }
-    }
-
-    /// Returns the machines' Nodes. The worker's machine was created at `made`.
-    fn seen(nodes: &[Value], made: i64) -> ClusterState {
-        let machine = |name: &str, made| {
-            let address = "172.29.0.2".parse().unwrap();
-            let machine = instances::Machine {
-                cluster: String::new(),
-                group: String::new(),
-                name: name.to_owned(),
-                id: String::new(),
-                made,
-                address,
-                gateway: address,
-                cgroup: String::new(),
-                trusted: false,
-                user_data: String::new(),
-                volumes: Vec::new(),
+    /// Returns a cluster of a control plane and a worker, with their Nodes.
+    fn seen(nodes: &[Value]) -> CloudState {
+        let group = |name: &str, role: &str| {
+            let machine = format!("{name}-1");
+            let node = nodes.iter().find(|node| node.text("metadata.name") == machine).cloned();
+            let machine = MachineState {
+                cause: "why".to_owned(),
+                id: machine.clone(),
+                name: machine,
+                node,
+                ..MachineState::default()
             };
-            (name.to_owned(), machine)
+            GroupState {
+                name: name.to_owned(),
+                role: role.to_owned(),
+                target: 1,
+                machines: vec![machine],
+                ..GroupState::default()
+            }
         };
-        let machines = [machine("cp-1", 0), machine("nodes-1", made)].into();
-        ClusterState { nodes: nodes.to_vec(), leases: Vec::new(), machines }
+        let groups = vec![group("cp", "ControlPlane"), group("nodes", "Node")];
+        CloudState { groups, missing: Vec::new(), nodes: nodes.to_vec() }
     }
 
     fn node(name: &str, ready: &str) -> Value {
@@ -453,20 +488,13 @@ mod tests {
         })
     }
 
-    fn stage(name: &str) -> Stage {
-        let last = format!("windlass: no answer to {name}");
-        Stage::Program(kops_local::LogLine { path: "/log".to_owned(), last })
-    }
-
     #[test]
     fn prints_upstreams_documents_without_prose() {
         let mut ready = node("cp-1", "True");
         ready.set("metadata.labels", json!({"kubernetes.io/hostname": "cp-1"}));
-        let failures = [not_joined("nodes-1".to_owned(), &spec().groups[1], "why".to_owned())];
-        let spec = spec();
-        let nodes = [ready];
-        let mut report =
-            Report { cluster: "a.local", fleet: &spec, nodes: &nodes, failures: &failures };
+        let state = seen(&[ready]);
+        let failures = [not_joined(&state.groups[1].machines[0], &state.groups[1])];
+        let mut report = Report { cluster: "a.local", state: &state, failures: &failures };
         let text = |report: &Report<'_>, output: &str| {
             let mut out = Vec::new();
             let environment = |_: &str| None;
@@ -494,9 +522,9 @@ mod tests {
             machine: machine.to_owned(),
             message: "nodeup failed: no etcd".to_owned(),
         };
-        let mut failures =
-            vec![not_joined("nodes-1".to_owned(), &spec().groups[1], "its log".to_owned())];
-        add_problems(&mut failures, vec![problem("nodes-1"), problem("cp-1")], &spec());
+        let state = seen(&[]);
+        let mut failures = vec![not_joined(&state.groups[1].machines[0], &state.groups[1])];
+        add_problems(&mut failures, vec![problem("nodes-1"), problem("cp-1")], &state);
         let texts: Vec<_> = failures.iter().map(Failure::text).collect();
         assert_eq!(
             texts,
@@ -513,7 +541,7 @@ mod tests {
         let cause = |status: Value, node: &str| {
             let mut pod = pod("a", ("b", "c"), node, true);
             pod.set("status", status);
-            pod_failure(&pod, &spec()).map(|failure| failure.cause).unwrap_or_default()
+            pod_failure(&pod, &seen(&[])).map(|failure| failure.cause).unwrap_or_default()
         };
         let unplaced = json!({"phase": "Pending", "conditions": [
             {"type": "PodScheduled", "reason": "Unschedulable", "message": "0/1 nodes are available"}]});
@@ -537,18 +565,15 @@ mod tests {
         let mut pods: Vec<_> =
             COMPONENTS.iter().map(|c| pod(c, ("component", c), "cp-1", true)).collect();
         pods.push(pod("coredns", ("k8s-app", "kube-dns"), "nodes-1", true));
-        assert_eq!(find_failures(&spec(), &seen(&nodes, 0), &pods, &stage), []);
-        // Another machine has the name, and has shown no sign of life yet.
-        let waiting = find_failures(&spec(), &seen(&nodes, 2_000_000_000), &pods, &stage);
+        assert_eq!(find_failures(&seen(&nodes), &pods, true), []);
+        let waiting = find_failures(&seen(&nodes[..1]), &pods, true);
         assert_eq!(waiting.iter().map(|f| f.group.as_deref()).collect::<Vec<_>>(), [Some("nodes")]);
         let messages = |nodes: &[Value], pods: &[Value]| {
-            let all = find_failures(&spec(), &seen(nodes, 0), pods, &stage);
+            let all = find_failures(&seen(nodes), pods, true);
             all.iter().map(Failure::text).collect::<Vec<_>>().join("\n")
         };
         let text = messages(&nodes[..1], &pods);
-        let expected = "machine \"nodes-1\" has not yet joined cluster: its program nodeup has not succeeded; /log ends \
-                        with: windlass: no answer to nodes-1";
-        assert!(text.contains(expected), "{text}");
+        assert!(text.contains("machine \"nodes-1\" has not yet joined cluster: why"), "{text}");
         assert!(
             messages(&[nodes[0].clone(), node("nodes-1", "Unknown")], &pods)
                 .contains("is not ready: NodeStatusUnknown: Kubelet stopped posting node status.")
@@ -557,5 +582,26 @@ mod tests {
         assert!(messages(&nodes, &pods[..3]).contains("cluster DNS"));
         pods[3] = pod("coredns", ("k8s-app", "kube-dns"), "nodes-1", false);
         assert!(messages(&nodes, &pods).contains("pod \"coredns\" is not ready (c)"));
+    }
+    #[test]
+    fn names_groups_that_are_missing_or_too_small() {
+        let mut state = seen(&[]);
+        state.missing = vec!["x".to_owned()];
+        state.groups[1].target = 2;
+        state.groups[1].machines[0].detached = true;
+        state.groups[0].role = "Bastion".to_owned();
+        let failures = group_failures(&state);
+        let texts: Vec<_> = failures.iter().map(Failure::text).collect();
+        assert_eq!(
+            texts,
+            [
+                "InstanceGroup \"x\" is missing from the cloud provider",
+                "InstanceGroup \"nodes\" did not have enough nodes 0 vs 2",
+            ]
+        );
+        // A bastion is no Node.
+        assert!(!find_failures(&state, &[], true).iter().any(|one| one.name == "cp-1"));
+        let silent = unreachable(&state, "refused");
+        assert_eq!((silent[0].kind, silent.len()), ("API", 3));
     }
 }

@@ -1,15 +1,24 @@
-//! The machines of scaling groups.
+//! The machines of scaling groups, and the calls that replace them.
 
 use std::collections::BTreeMap;
 
 use api_meta::Tree as _;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     answers::Answers,
+    call::Call,
     fields::tags,
-    scaling_group::{items, template_path},
+    launch_template::LaunchTemplate,
+    operations::Operations as _,
+    scaling_group::{ScalingGroup, autoscaling, items, template_path},
+    scope::Scope,
 };
+
+/// The tag of a machine that was detached from its scaling group, with the name of the group.
+const DETACHED: &str = "kops.k8s.io/detached-from-asg";
+/// The states of machines that have not ended.
+const LIVING: [&str; 4] = ["pending", "running", "stopping", "stopped"];
 
 /// A machine of a scaling group.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,6 +33,8 @@ pub struct Machine {
     pub healthy: bool,
     /// The version of the launch template that the machine was created from; zero if unknown.
     pub version: u64,
+    /// `true` if it was detached from its group, which has replaced it.
+    pub detached: bool,
 }
 
 /// A scaling group with its machines.
@@ -50,10 +61,69 @@ impl Machine {
     pub fn is_outdated(&self, group: &Group) -> bool {
         self.version != group.latest
     }
+
+    /// Reports whether the machine is about to leave its group.
+    pub fn is_ending(&self) -> bool {
+        self.state.starts_with("Terminat")
+    }
 }
 
-/// Returns a cluster's scaling groups by name.
-pub(crate) fn groups(answers: &Answers) -> BTreeMap<String, Group> {
+impl Group {
+    /// Returns the calls that detach a machine. The tag comes first, so that an interrupted run finds the machine.
+    pub fn detach_calls(&self, machine: &str) -> Vec<Call> {
+        let tag = json!({"ResourceId": [machine], "Tag": [{"Key": DETACHED, "Value": self.name}]});
+        let detach = json!({
+            "AutoScalingGroupName": self.name, "InstanceIds": [machine], "ShouldDecrementDesiredCapacity": false,
+        });
+        vec![Call::ec2("CreateTags", tag), autoscaling("DetachInstances", detach)]
+    }
+
+    /// Returns the calls that end a machine. The group takes its members from their load balancers first, and replaces
+    /// them.
+    pub fn end_calls(&self, machine: &str) -> Vec<Call> {
+        let is_member = |one: &Machine| one.id == machine && !one.detached;
+        if !self.machines.iter().any(is_member) {
+            return vec![Call::ec2("TerminateInstances", json!({"InstanceId": [machine]}))];
+        }
+        let request = json!({"InstanceId": machine, "ShouldDecrementDesiredCapacity": false});
+        vec![autoscaling("TerminateInstanceInAutoScalingGroup", request)]
+    }
+}
+
+/// Returns the queries about a cluster's scaling groups and their machines, including detached ones.
+pub fn group_queries(cluster: &str) -> Vec<Call> {
+    let (scope, none) = (Scope::of_name(cluster), Answers::default());
+    let mut all = ScalingGroup::queries(&scope, &none);
+    let templates = LaunchTemplate::queries(&scope, &none).into_iter();
+    all.extend(templates.filter(|call| call.operation == "DescribeLaunchTemplates"));
+    let filters = json!([
+        {"Name": format!("tag:kubernetes.io/cluster/{cluster}"), "Value": ["owned", "shared"]},
+        {"Name": "tag-key", "Value": [DETACHED]},
+        {"Name": "instance-state-name", "Value": LIVING},
+    ]);
+    all.push(Call::ec2("DescribeInstances", json!({"Filter": filters})));
+    all
+}
+
+/// Returns the detached machines, with the names of their former groups.
+fn detached(answers: &Answers) -> impl Iterator<Item = (String, Machine)> {
+    let all = answers.each("DescribeInstances", "reservationSet");
+    let all = all.flat_map(|reservation| reservation.items("instancesSet"));
+    all.filter_map(|one| {
+        let group = tags(one.items("tagSet")).remove(DETACHED)?;
+        let machine = Machine {
+            id: one.text("instanceId").to_owned(),
+            zone: one.text("placement.availabilityZone").to_owned(),
+            state: "Detached".to_owned(),
+            detached: true,
+            ..Machine::default()
+        };
+        Some((group, machine))
+    })
+}
+
+/// Returns a cluster's scaling groups by name, from the answers to [`group_queries`] or to those about all resources.
+pub fn groups(answers: &Answers) -> BTreeMap<String, Group> {
     let number = |text: &str| text.parse::<u64>().unwrap_or(0);
     let latest: BTreeMap<&str, u64> = answers
         .each("DescribeLaunchTemplates", "launchTemplates")
@@ -68,6 +138,7 @@ pub(crate) fn groups(answers: &Answers) -> BTreeMap<String, Group> {
             state: machine.text("LifecycleState").to_owned(),
             healthy: machine.text("HealthStatus").eq_ignore_ascii_case("healthy"),
             version: number(machine.text("LaunchTemplate.Version")),
+            detached: false,
         };
         let name = one.text("AutoScalingGroupName").to_owned();
         let tags = tags(one.items("Tags"));
@@ -82,5 +153,55 @@ pub(crate) fn groups(answers: &Answers) -> BTreeMap<String, Group> {
         };
         all.insert(name, group);
     }
+    for (group, machine) in detached(answers) {
+        let Some(group) = all.get_mut(&group) else { continue };
+        // A run was interrupted between the two calls of a detachment: the machine is a member still.
+        if !group.machines.iter().any(|member| member.id == machine.id) {
+            group.machines.push(machine);
+        }
+    }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn detached_machines_belong_to_their_former_groups() {
+        let mut answers = Answers::default();
+        let queries = group_queries("a.example.com");
+        let member = |id: &str| {
+            let template = json!({"LaunchTemplateId": "lt-1", "Version": "1"});
+            json!({"InstanceId": id, "LifecycleState": "InService", "LaunchTemplate": template})
+        };
+        let instance = |id: &str, group: &str| json!({"instanceId": id, "tagSet": [{"key": DETACHED, "value": group}]});
+        for call in queries {
+            let page = match call.operation {
+                "DescribeAutoScalingGroups" => json!({"AutoScalingGroups": [{
+                    "AutoScalingGroupName": "g", "Instances": [member("i-1"), member("i-2")],
+                    "LaunchTemplate": {"LaunchTemplateId": "lt-1"},
+                }]}),
+                "DescribeLaunchTemplates" => json!({"launchTemplates": [
+                    {"launchTemplateId": "lt-1", "latestVersionNumber": "2"},
+                ]}),
+                "DescribeInstances" => json!({"reservationSet": [{"instancesSet": [
+                    instance("i-2", "g"), instance("i-3", "g"), instance("i-4", "other"), {},
+                ]}]}),
+                other => panic!("{other}"),
+            };
+            answers.add(call, vec![page]);
+        }
+        let groups = groups(&answers);
+        let group = &groups["g"];
+        let seen: Vec<_> =
+            group.machines.iter().map(|one| (one.id.as_str(), one.detached)).collect();
+        assert_eq!(seen, [("i-1", false), ("i-2", false), ("i-3", true)]);
+        assert!(group.machines.iter().all(|one| one.is_outdated(group)));
+        let operations =
+            |calls: Vec<Call>| -> Vec<&str> { calls.iter().map(|call| call.operation).collect() };
+        assert_eq!(operations(group.detach_calls("i-1")), ["CreateTags", "DetachInstances"]);
+        assert_eq!(operations(group.end_calls("i-1")), ["TerminateInstanceInAutoScalingGroup"]);
+        assert_eq!(operations(group.end_calls("i-3")), ["TerminateInstances"]);
+    }
 }

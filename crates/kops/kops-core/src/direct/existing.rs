@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::aws::{Answers, Call, ExistingResource, Group, Identity, Kind, Scope, machine::groups};
+use crate::aws::{Answers, Call, ExistingResource, Group, Identity, Kind, Scope, groups};
 
 /// Returns the next queries; empty once everything is known.
 pub fn next_queries(scope: &Scope, answers: &Answers) -> Vec<Call> {

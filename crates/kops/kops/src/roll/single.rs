@@ -5,22 +5,25 @@ use std::{
     collections::BTreeSet,
 };
 
-use instances::{Group, Machine};
-use kops_local::{COMMAND_PERIOD, ClusterState, check_cloud, fleet};
+use kops_api::Object;
+use kops_core::{CloudName, Cluster as _};
+use kops_local::{COMMAND_PERIOD, check_cloud};
 use kops_store::Registry;
 
 use super::Roll;
 use crate::{
+    cloud::{Cloud, GroupState, MachineState, aws::AwsCloud, local::LocalCloud},
     environment::CommandEnvironment,
     error::Error,
     flags::{DeleteInstance, RollCluster},
     get,
+    kubeconfig::open_api,
 };
 
 /// A machine to delete, and its group.
 struct FoundMachine {
-    group: Group,
-    machine: Machine,
+    group: GroupState,
+    machine: MachineState,
 }
 
 /// Drains a machine and ends it. Its group makes another one: with --surge before, else after its end.
@@ -31,11 +34,26 @@ pub(crate) async fn run(
     context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let cluster = get::find_cluster(registry, name)?;
+    if cluster.cloud() == CloudName::Aws {
+        let cloud = AwsCloud::new(&cluster, registry.groups(name)?, context)?;
+        return delete(registry, command, cluster, cloud, context).await;
+    }
     check_cloud(&cluster)?;
+    let cloud = LocalCloud::new(registry, name, !command.cloudonly);
+    delete(registry, command, cluster, cloud, context).await
+}
+
+async fn delete<C: Cloud>(
+    registry: &Registry,
+    command: &DeleteInstance,
+    cluster: Object,
+    cloud: C,
+    context: &mut CommandEnvironment<'_>,
+) -> Result<(), Error> {
     let client = if command.cloudonly {
         None
     } else {
-        Some(command.connection.open(registry, &cluster, None, COMMAND_PERIOD, context)?)
+        Some(open_api(registry, &cluster, &command.connection, None, COMMAND_PERIOD, context)?)
     };
     let flags = RollCluster {
         yes: command.yes,
@@ -47,11 +65,10 @@ pub(crate) async fn run(
         validate_count: command.validate_count,
         ..RollCluster::default()
     };
-    let (now, user) = (context.now, context.user());
+    let (now, user, name) = (context.now, context.user(), cluster.name().to_owned());
     let roll = Roll {
-        registry,
         command: &flags,
-        fleet: fleet(registry, name),
+        cloud,
         cluster,
         groups: Vec::new(),
         client,
@@ -59,69 +76,54 @@ pub(crate) async fn run(
         asks: Cell::new(false),
         context: RefCell::new(context),
     };
-    let state = roll.observe(&roll.fleet.spec()?.unwrap_or_default()).await?;
-    let found = roll.find(&command.instance, &state)?;
+    let found = roll.find(&command.instance).await?;
     let id = &found.machine.id;
-    match (&roll.client, state.joined_node(&found.machine.name)) {
+    match (&roll.client, found.machine.node_name()) {
         (None, _) => roll.print(&format!("Instance {id} found for deletion"))?,
-        (Some(_), Some(_)) => {
-            let node = &found.machine.name;
+        (Some(_), Some(node)) => {
             roll.print(&format!("Instance {id} ({node}) found for deletion"))?;
         }
+        (Some(_), None) if found.group.is_bastion() => {}
         (Some(_), None) => return Err(Error::MissingNode(id.clone())),
     }
     if !command.yes {
         return roll.print("\nMust specify --yes to delete instance");
     }
-    let mut lock = registry.lock(name, &user, now)?;
-    let work = roll.delete(&found, command.surge, &state);
+    let mut lock = registry.lock(&name, &user, now)?;
+    let work = roll.delete(&found, command.surge);
     let done = registry.while_locked(&mut lock, &user, work).await;
     registry.unlock(lock)?;
     done
 }
 
-impl Roll<'_, '_> {
+impl<C: Cloud> Roll<'_, '_, C> {
     /// Finds a machine by its ID or, with the API, by the name of its Node.
-    fn find(&self, instance: &str, state: &ClusterState) -> Result<FoundMachine, Error> {
-        for group in self.fleet.spec()?.unwrap_or_default().groups {
-            let names: Vec<_> = group.names().collect();
-            for name in names {
-                let Some(machine) = self.fleet.machine(&name)? else { continue };
-                let is_node = name == instance && state.joined_node(&name).is_some();
-                if machine.id == instance || is_node {
-                    return Ok(FoundMachine { group, machine });
-                }
+    async fn find(&self, instance: &str) -> Result<FoundMachine, Error> {
+        for group in self.observe().await?.groups {
+            let is_it = |machine: &&MachineState| {
+                machine.id == instance || machine.node_name() == Some(instance)
+            };
+            if let Some(machine) = group.machines.iter().find(is_it).cloned() {
+                return Ok(FoundMachine { group, machine });
             }
         }
         Err(Error::MissingInstance(instance.to_owned()))
     }
 
-    async fn delete(
-        &self,
-        found: &FoundMachine,
-        surge: bool,
-        state: &ClusterState,
-    ) -> Result<(), Error> {
+    async fn delete(&self, found: &FoundMachine, surge: bool) -> Result<(), Error> {
         let (group, machine) = (&found.group, &found.machine);
-        let is_member = group.members().any(|name| name == machine.name);
-        if is_member && surge && group.trusted {
+        let names = [machine.name.clone()];
+        if !machine.detached && surge && group.is_control_plane() {
             self.print("cannot detach control-plane instances. Assuming --surge=false")?;
         }
-        if is_member && (!surge || group.trusted) {
-            return self.replace(machine, group, state).await;
+        if !machine.detached && (!surge || group.is_control_plane()) {
+            return self.replace(machine, group).await;
         }
-        if is_member {
-            let spec = self.fleet.spec()?.unwrap_or_default();
-            self.change(&spec, &group.name, |group| {
-                group.detach(&machine.name);
-            })?;
-            let spec = self.fleet.spec()?.unwrap_or_default();
-            self.validate(group, &spec, self.command.validate_count).await?;
+        if !machine.detached {
+            self.cloud.detach(group, &names, &|text| self.print(&text)).await?;
+            self.validate(&group.name, self.command.validate_count).await?;
         }
-        self.drain_machine(machine, group, state).await?;
-        let spec = self.fleet.spec()?.unwrap_or_default();
-        self.change(&spec, &group.name, |group| {
-            group.release(&machine.name);
-        })
+        self.drain_machine(machine, group).await?;
+        self.cloud.release(group, &names).await
     }
 }

@@ -300,6 +300,7 @@ fn manages_a_cluster_from_creation_to_deletion() {
         dump["instances"].as_array().unwrap().iter().map(|one| &one["roles"][0]).collect();
     assert_eq!(roles.iter().filter(|role| ***role == "node").count(), 2, "{roles:?}");
     assert_eq!(roles.len(), 3, "{roles:?}");
+    machines_are_replaced(&moto);
     sizes_and_scripts(&moto);
     groups_come_and_go(&moto);
     let listed = moto.kops(&["delete", "cluster", NAME]).unwrap();
@@ -364,6 +365,59 @@ fn sizes_and_scripts(moto: &Moto) {
     );
     let shown = moto.kops(&["get", "instances", "--name", NAME]).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(shown.matches("NeedsUpdate\tworkers").count(), 3, "{shown}");
+    // moto cannot launch machines from a second version.
+    moto.operations();
+    let roll = ["rolling-update", "cluster", NAME, "--cloudonly"];
+    let preview = moto.kops(&roll).unwrap_or_else(|e| panic!("{e}"));
+    let row = preview.lines().find(|line| line.starts_with("workers")).unwrap_or_default();
+    let row: Vec<_> = row.split('\t').filter(|cell| !cell.is_empty()).collect();
+    assert_eq!(row, ["workers", "NeedsUpdate", "3", "0", "3", "3", "5"], "{preview}");
+    assert!(preview.contains("cp\t") && preview.contains("Must specify --yes"), "{preview}");
+    let operations = moto.operations();
+    assert!(
+        operations.iter().all(|one| READS.iter().any(|verb| one.starts_with(verb))),
+        "{operations:?}"
+    );
+}
+
+fn machines_are_replaced(moto: &Moto) {
+    let roll = ["rolling-update", "cluster", NAME, "--cloudonly", "--node-interval", "0s"];
+    let none = moto.kops(&roll).unwrap_or_else(|e| panic!("{e}"));
+    assert!(none.contains("No rolling-update required"), "{none}");
+    let before = moto.kops(&["get", "instances", "--name", NAME]).unwrap_or_else(|e| panic!("{e}"));
+    let force = ["--force", "--instance-group", "workers", "--yes"];
+    let rolled = moto.kops(&[&roll[..], &force].concat()).unwrap_or_else(|e| panic!("{e}"));
+    assert!(rolled.contains("Rolling update completed for cluster"), "{rolled}");
+    let after = moto.kops(&["get", "instances", "--name", NAME]).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(after.matches("UpToDate").count(), 3, "{after}");
+    let ids = |shown: &str, group: &str| -> Vec<String> {
+        let lines = shown.lines().filter(|line| line.contains(group));
+        lines.filter_map(|line| line.split('\t').next()).map(str::to_owned).collect()
+    };
+    assert_eq!(ids(&before, "\tcp\t"), ids(&after, "\tcp\t"));
+    let (old, new) = (ids(&before, "\tworkers\t"), ids(&after, "\tworkers\t"));
+    assert!(new.len() == 2 && new.iter().all(|id| !old.contains(id)), "{before} {after}");
+    // The group makes another machine before this one ends.
+    moto.operations();
+    let end = ["delete", "instance", &new[0], "--name", NAME, "--cloudonly", "--yes"];
+    moto.kops(&end).unwrap_or_else(|e| panic!("{e}"));
+    let changed: Vec<_> = moto.operations();
+    let changed = changed.iter().filter(|one| !READS.iter().any(|verb| one.starts_with(verb)));
+    let expected = ["CreateTags", "DetachInstances", "TerminateInstances"];
+    assert_eq!(changed.collect::<Vec<_>>(), expected);
+    let left = moto.kops(&["get", "instances", "--name", NAME]).unwrap_or_else(|e| panic!("{e}"));
+    assert!(left.matches("UpToDate").count() == 3 && !left.contains(&new[0]), "{left}");
+    // Validation needs the API.
+    let validate = ["validate", "cluster", NAME];
+    let error = moto.kops(&validate).expect_err("no address of the API is known");
+    assert!(error.contains("--api-server"), "{error}");
+    let error = moto.kops(&[&validate[..], &["--api-server", "https://127.0.0.1:1"]].concat());
+    let error = error.expect_err("the API does not answer");
+    assert!(error.contains("has 1 failures"), "{error}");
+    let error =
+        moto.kops(&["rolling-update", "cluster", NAME, "--api-server", "https://127.0.0.1:1"]);
+    let error = error.expect_err("the API does not answer");
+    assert!(error.contains("--cloudonly"), "{error}");
 }
 
 fn groups_come_and_go(moto: &Moto) {

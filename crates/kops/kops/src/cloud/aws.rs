@@ -1,0 +1,216 @@
+//! The machines of a cluster on AWS, in its scaling groups.
+
+use std::time::Duration;
+
+use client::Client;
+use kops_api::{Object, Spec as _};
+use kops_aws::{make_call, open_client, query_groups};
+use kops_core::direct::{self, Machine};
+use kops_local::MachineProblem;
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::{Cloud, CloudState, GroupState, MachineState, Report, list_nodes};
+use crate::{environment::CommandEnvironment, error::Error};
+
+/// The pause between two observations of a scaling group that replaces a machine.
+const POLL: Duration = Duration::from_secs(10);
+/// The time for a scaling group to replace a machine.
+const REPLACEMENT_TIMEOUT: Duration = Duration::from_secs(900);
+
+/// The machines of a cluster on AWS.
+pub(crate) struct AwsCloud {
+    client: kops_aws::Client,
+    cluster: String,
+    /// The cluster's instance groups.
+    groups: Vec<Object>,
+}
+
+impl AwsCloud {
+    /// Opens the cloud of a cluster with these instance groups.
+    pub(crate) fn new(
+        cluster: &Object,
+        groups: Vec<Object>,
+        context: &CommandEnvironment<'_>,
+    ) -> Result<Self, Error> {
+        let client = open_client(cluster, context.environment)?;
+        Ok(Self { client, cluster: cluster.name().to_owned(), groups })
+    }
+
+    /// Returns the scaling group of an instance group.
+    async fn scaling_group(&self, name: &str) -> Result<direct::Group, Error> {
+        let found = query_groups(&self.client, &self.cluster).await?;
+        let group = found.into_values().find(|one| one.instance_group == name);
+        group.ok_or_else(|| Error::NotFound { kind: "scaling group", name: name.to_owned() })
+    }
+
+    async fn call_all(&self, calls: Vec<direct::Call>) -> Result<(), Error> {
+        for one in calls {
+            make_call(&self.client, &one).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the state of a group. Machines that end are left out, as their group replaces them.
+fn group_state(group: &direct::Group, object: &Object, nodes: &[Value]) -> GroupState {
+    let number = |text: &str| text.parse().unwrap_or(0);
+    let machine = |machine: &Machine| {
+        let node = nodes.iter().find(|node| is_of(node, &machine.id)).cloned();
+        MachineState {
+            id: machine.id.clone(),
+            name: machine.id.clone(),
+            outdated: machine.is_outdated(group),
+            detached: machine.detached,
+            runs: machine.detached || machine.state == "InService",
+            cause: match node {
+                Some(_) => String::new(),
+                None => format!("its state is {}", machine.state),
+            },
+            is_starting: machine.state.starts_with("Pending"),
+            node,
+        }
+    };
+    let machines = group.machines.iter().filter(|machine| !machine.is_ending());
+    GroupState {
+        name: group.instance_group.clone(),
+        role: object.spec.text("role").to_owned(),
+        machine_type: object.spec.text("machineType").to_owned(),
+        subnets: object.spec.texts("subnets").join(","),
+        min: number(&group.min),
+        target: number(&group.desired),
+        max: number(&group.max),
+        machines: machines.map(machine).collect(),
+    }
+}
+
+/// Reports whether a Node is that of an instance: its provider's ID is `aws:///ZONE/INSTANCE`.
+fn is_of(node: &Value, instance: &str) -> bool {
+    let id = node.text("spec.providerID").strip_prefix("aws://");
+    id.is_some_and(|id| id.rsplit('/').next() == Some(instance))
+}
+
+impl Cloud for AwsCloud {
+    const PAUSE: Duration = Duration::from_secs(10);
+    const HAS_DNS: bool = false;
+
+    async fn observe(&self, client: Option<&Client>) -> Result<CloudState, Error> {
+        let nodes = list_nodes(client).await?;
+        let found = query_groups(&self.client, &self.cluster).await?;
+        let mut state = CloudState::default();
+        for object in &self.groups {
+            match found.values().find(|one| one.instance_group == object.name()) {
+                Some(group) => state.groups.push(group_state(group, object, &nodes)),
+                None => state.missing.push(object.name().to_owned()),
+            }
+        }
+        Ok(CloudState { nodes, ..state })
+    }
+
+    fn problems(&self) -> Result<Vec<MachineProblem>, Error> {
+        Ok(Vec::new())
+    }
+
+    async fn detach(
+        &self,
+        group: &GroupState,
+        names: &[String],
+        report: Report<'_>,
+    ) -> Result<(), Error> {
+        let own = self.scaling_group(&group.name).await?;
+        for name in names {
+            self.call_all(own.detach_calls(name)).await?;
+            report(format!("Detached instance {name:?} from group {:?}.", group.name))?;
+        }
+        Ok(())
+    }
+
+    async fn replace(
+        &self,
+        group: &GroupState,
+        machine: &MachineState,
+        _: Report<'_>,
+    ) -> Result<(), Error> {
+        let own = self.scaling_group(&group.name).await?;
+        self.call_all(own.end_calls(&machine.id)).await?;
+        let until = Instant::now() + REPLACEMENT_TIMEOUT;
+        loop {
+            let now = self.scaling_group(&group.name).await?;
+            let is_there = now.machines.iter().any(|one| one.id == machine.id && !one.is_ending());
+            let in_service = now.machines.iter().filter(|one| one.state == "InService").count();
+            if !is_there && in_service >= group.target {
+                return Ok(());
+            }
+            if Instant::now() > until {
+                return Err(Error::Replacement {
+                    machine: machine.id.clone(),
+                    seconds: REPLACEMENT_TIMEOUT.as_secs(),
+                    advice: format!("see the activities of scaling group {}", now.name),
+                });
+            }
+            sleep(POLL).await;
+        }
+    }
+
+    async fn release(&self, group: &GroupState, names: &[String]) -> Result<(), Error> {
+        let own = self.scaling_group(&group.name).await?;
+        for name in names {
+            self.call_all(own.end_calls(name)).await?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn machines_have_their_nodes_and_ending_ones_are_left_out() {
+        let machine = |id: &str, state: &str, version| Machine {
+            id: id.to_owned(),
+            state: state.to_owned(),
+            version,
+            ..Machine::default()
+        };
+        let group = direct::Group {
+            instance_group: "nodes".to_owned(),
+            desired: "2".to_owned(),
+            latest: 2,
+            machines: vec![
+                machine("i-1", "InService", 1),
+                machine("i-2", "Pending:Wait", 2),
+                machine("i-3", "Terminating", 1),
+                Machine { detached: true, ..machine("i-4", "Detached", 0) },
+            ],
+            ..direct::Group::default()
+        };
+        let node =
+            |name: &str, id: &str| json!({"metadata": {"name": name}, "spec": {"providerID": id}});
+        let nodes = [
+            node("i-1", "aws:///eu-west-1a/i-1"),
+            node("x", "aws:///eu-west-1a/xi-2"),
+            node("y", "gce:///a/i-2"),
+        ];
+        let mut object = Object::new(kops_api::Kind::InstanceGroup, "nodes");
+        object.spec = json!({"role": "Node", "machineType": "m5.large", "subnets": ["a", "b"]});
+        let state = group_state(&group, &object, &nodes);
+        assert_eq!((state.role.as_str(), state.subnets.as_str()), ("Node", "a,b"));
+        let seen: Vec<_> = state
+            .machines
+            .iter()
+            .map(|one| (one.name.as_str(), one.outdated, one.detached, one.runs, one.node_name()))
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                ("i-1", true, false, true, Some("i-1")),
+                ("i-2", false, false, false, None),
+                ("i-4", true, true, true, None),
+            ]
+        );
+        assert!(state.machines[1].cause.contains("Pending:Wait") && state.target == 2);
+    }
+}
