@@ -33,6 +33,15 @@ impl Simulation {
         let source = Source { start, begun: Instant::now(), random };
         Self { before: SOURCE.replace(Some(source)), _here: PhantomData }
     }
+
+    /// Sets the wall clock, forward or back, as an administrator or NTP does. The runtime's clock continues.
+    pub fn set_clock(&self, to: SystemTime) {
+        with(|source| {
+            if let Some(source) = source {
+                source.start = to.checked_sub(source.begun.elapsed()).unwrap_or(to);
+            }
+        });
+    }
 }
 
 impl Drop for Simulation {
@@ -63,6 +72,17 @@ mod tests {
         let mut order: Vec<u8> = (0..20).collect();
         crate::shuffle(&mut order);
         (crate::now(), [crate::random(), crate::random_in(0..1_000_000)], crate::id(), order)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn sets_the_wall_clock_only() {
+        let simulation = Simulation::begin(1, SystemTime::UNIX_EPOCH + Duration::from_secs(1000));
+        let begun = Instant::now();
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        simulation.set_clock(crate::now() - Duration::from_secs(500));
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert_eq!(crate::now(), SystemTime::UNIX_EPOCH + Duration::from_secs(515));
+        assert_eq!(begun.elapsed(), Duration::from_secs(15));
     }
 
     #[tokio::test(start_paused = true)]
