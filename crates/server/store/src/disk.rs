@@ -11,8 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-#[cfg(test)]
-pub(crate) mod sim;
+pub mod sim;
 
 /// A directory of files.
 pub trait Disk: Send + Sync + 'static {

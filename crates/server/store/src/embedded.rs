@@ -120,6 +120,7 @@ impl Embedded {
         if let Runner::Caller(writer) = &self.runner {
             let mut writer = writer.lock();
             writer.turn(self.shared.queue.drain(Duration::ZERO).unwrap_or_default());
+            writer.wait_for_snapshot();
         }
     }
 

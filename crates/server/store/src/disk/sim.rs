@@ -16,8 +16,9 @@ use super::{Disk, DiskFile};
 
 const SECTOR: usize = 512;
 
+/// A simulated disk. Clones share its contents.
 #[derive(Clone, Default)]
-pub(crate) struct SimDisk(Arc<(Mutex<State>, Condvar)>);
+pub struct SimDisk(Arc<(Mutex<State>, Condvar)>);
 
 #[derive(Default)]
 struct State {
@@ -28,6 +29,7 @@ struct State {
     next: u64,
     steps: u64,
     crash_at: Option<u64>,
+    is_off: bool,
     failing_syncs: u64,
     syncs: u64,
     space: Option<u64>,
@@ -67,44 +69,68 @@ impl SimDisk {
     }
 
     /// Fails the power at the `step`-th change from now; that change may or may not survive.
-    pub(crate) fn crash_at(&self, step: u64) {
+    pub fn crash_at(&self, step: u64) {
         let mut state = self.state();
         state.crash_at = Some(state.steps + step);
     }
 
-    pub(crate) fn has_crashed(&self) -> bool {
+    /// Fails the power now.
+    pub fn cut_power(&self) {
+        let mut state = self.state();
+        state.is_off = true;
+    }
+
+    /// Reports whether the power has failed.
+    pub fn has_crashed(&self) -> bool {
         self.state().is_dead()
     }
 
-    pub(crate) fn syncs(&self) -> u64 {
+    /// Returns the number of successful data syncs.
+    pub fn syncs(&self) -> u64 {
         self.state().syncs
     }
 
     /// Makes the next `count` data syncs fail and lose their bytes.
-    pub(crate) fn fail_syncs(&self, count: u64) {
+    pub fn fail_syncs(&self, count: u64) {
         self.state().failing_syncs = count;
     }
 
     /// Limits the bytes that can still be written.
-    pub(crate) fn set_space(&self, space: Option<u64>) {
+    pub fn set_space(&self, space: Option<u64>) {
         self.state().space = space;
     }
 
-    pub(crate) fn hold_syncs(&self, hold: bool) {
+    /// Blocks data syncs while `hold` is true.
+    pub fn hold_syncs(&self, hold: bool) {
         self.state().hold = hold;
         self.0.1.notify_all();
     }
 
     /// Waits until a sync is being held.
-    pub(crate) fn wait_for_held_sync(&self) {
+    pub fn wait_for_held_sync(&self) {
         let mut state = self.state();
         while state.waiting == 0 {
             self.0.1.wait(&mut state);
         }
     }
 
+    /// Returns the disk for the next process after this one was killed. The kernel still has the unsynced data, which a
+    /// later sync makes durable or a loss of power loses.
+    pub fn after_kill(&self) -> Self {
+        let state = self.state();
+        let state = State {
+            files: state.files.clone(),
+            names: state.names.clone(),
+            durable_names: state.durable_names.clone(),
+            name_steps: state.name_steps.clone(),
+            next: state.next,
+            ..State::default()
+        };
+        Self(Arc::new((Mutex::new(state), Condvar::new())))
+    }
+
     /// Returns the disk's contents after power returns.
-    pub(crate) fn after_power_loss(&self, seed: u64) -> Self {
+    pub fn after_power_loss(&self, seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         let state = self.state();
         let mut names = state.durable_names.clone();
@@ -134,28 +160,30 @@ impl SimDisk {
     }
 
     /// Changes bytes on the medium.
-    pub(crate) fn corrupt(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
+    pub fn corrupt(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
         let mut state = self.state();
         let id = state.names[name];
-        let file = state.files.get_mut(&id).unwrap();
+        let file = state.file(id);
         change(&mut file.view);
         file.durable = file.view.clone();
         file.pending.clear();
     }
 
-    pub(crate) fn length(&self, name: &str) -> usize {
+    /// Returns the length of a file.
+    pub fn length(&self, name: &str) -> usize {
         let state = self.state();
         state.files[&state.names[name]].view.len()
     }
 
-    pub(crate) fn names(&self) -> Vec<String> {
+    /// Returns the names of all files.
+    pub fn names(&self) -> Vec<String> {
         self.state().names.keys().cloned().collect()
     }
 }
 
 impl State {
     fn is_dead(&self) -> bool {
-        self.crash_at.is_some_and(|at| self.steps > at)
+        self.is_off || self.crash_at.is_some_and(|at| self.steps > at)
     }
 
     fn alive(&self) -> Result<()> {
@@ -167,6 +195,10 @@ impl State {
         self.alive()?;
         self.steps += 1;
         Ok(())
+    }
+
+    fn file(&mut self, id: u64) -> &mut FileState {
+        self.files.entry(id).or_default()
     }
 
     fn id(&self, name: &str) -> Result<u64> {
@@ -311,7 +343,7 @@ impl DiskFile for SimFile {
         if let Some(space) = &mut state.space {
             *space -= room;
         }
-        let file = state.files.get_mut(&self.id).unwrap();
+        let file = state.file(self.id);
         let pending = Pending::Write(offset, bytes[..room as usize].to_vec());
         pending.apply(&mut file.view);
         file.pending.push(pending);
@@ -324,7 +356,7 @@ impl DiskFile for SimFile {
     fn truncate(&mut self, len: u64) -> Result<()> {
         let mut state = self.disk.state();
         state.change()?;
-        let file = state.files.get_mut(&self.id).unwrap();
+        let file = state.file(self.id);
         let pending = Pending::Truncate(len);
         pending.apply(&mut file.view);
         file.pending.push(pending);
@@ -344,7 +376,7 @@ impl DiskFile for SimFile {
         let failing = state.failing_syncs > 0;
         state.failing_syncs = state.failing_syncs.saturating_sub(1);
         state.syncs += u64::from(!failing);
-        let file = state.files.get_mut(&self.id).unwrap();
+        let file = state.file(self.id);
         let pending = std::mem::take(&mut file.pending);
         if failing {
             return Err(Error::other("simulated failure of the device"));

@@ -263,6 +263,13 @@ impl Writer {
         }
     }
 
+    /// Waits for a running snapshot, so that a simulation does not depend on the speed of a thread.
+    pub(super) fn wait_for_snapshot(&mut self) {
+        if let Some(job) = self.job.take() {
+            self.finish_snapshot(job);
+        }
+    }
+
     fn finish_snapshot(&mut self, job: SnapshotJob) {
         match job.thread.join() {
             Ok(Ok(snapshot)) => {
