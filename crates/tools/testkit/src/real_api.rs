@@ -7,18 +7,48 @@ use encryption::Encryption;
 use pki::{Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
 use store::{
     Store,
+    disk::sim::SimDisk,
     embedded::{Embedded, Options},
 };
-
-use crate::memory_disk::MemoryDisk;
 
 /// The real API server in this process, with RBAC, an embedded store and keys in a temporary directory.
 pub struct RealApi {
     server: ApiServer,
     store: Arc<dyn Store>,
     tasks: rt::Tasks,
-    _directory: tempfile::TempDir,
+    _directory: Arc<tempfile::TempDir>,
 }
+
+/// The parts of a simulated server that outlive its process.
+pub struct Machine {
+    /// The disk of the store.
+    pub disk: SimDisk,
+    /// The limits of the store.
+    pub options: Options,
+    /// The interval of compaction.
+    pub compaction_interval: Duration,
+    /// The range of the addresses of Services.
+    pub service_cidr: &'static str,
+    keys: Arc<tempfile::TempDir>,
+}
+
+impl Machine {
+    /// Creates a machine with an empty disk, and keys and certificates in a temporary directory.
+    pub fn new() -> Result<Self, Failure> {
+        let keys = Arc::new(tempfile::tempdir()?);
+        write_pki(keys.path())?;
+        Ok(Self {
+            disk: SimDisk::default(),
+            options: Options::default(),
+            compaction_interval: Duration::from_secs(300),
+            service_cidr: SERVICE_CIDR,
+            keys,
+        })
+    }
+}
+
+/// The range of the addresses of Services.
+const SERVICE_CIDR: &str = "10.96.0.0/12";
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -38,15 +68,16 @@ impl RealApi {
         let (store, tasks) = (Arc::new(store), rt::Tasks::new(rt::Shutdown::new()));
         let over = apiserver::encrypted(store.clone(), encryption.clone());
         let own = |config: &mut apiserver::Config| config.encryption = Some(encryption);
-        let started = Self::start_as(own, over, directory, tasks).await?;
+        write_pki(directory.path())?;
+        let started = Self::start_as(own, over, Arc::new(directory), tasks).await?;
         Ok(Self { store, ..started })
     }
 
-    /// Starts a server for a simulation. Its store is in memory and runs in the caller's runtime.
-    pub async fn simulated() -> Result<Self, Failure> {
-        let options = Options::default();
+    /// Starts a server for a simulation. Its store runs in the caller's runtime.
+    pub async fn simulated(machine: &Machine) -> Result<Self, Failure> {
+        let options = machine.options.clone();
         let tick = options.tick;
-        let store = Arc::new(Embedded::simulated(Arc::new(MemoryDisk::default()), options)?);
+        let store = Arc::new(Embedded::simulated(Arc::new(machine.disk.clone()), options)?);
         let tasks = rt::Tasks::new(rt::Shutdown::new());
         let ticking = store.clone();
         tasks.keep("store", move || {
@@ -58,7 +89,12 @@ impl RealApi {
                 }
             }
         });
-        Self::start_on(store, tempfile::tempdir()?, tasks).await
+        let (interval, range) = (machine.compaction_interval, machine.service_cidr.parse()?);
+        let change = move |config: &mut apiserver::Config| {
+            config.compaction_interval = interval;
+            config.service_cidrs = vec![range];
+        };
+        Self::start_as(change, store, machine.keys.clone(), tasks).await
     }
 
     async fn start_on(
@@ -66,16 +102,16 @@ impl RealApi {
         directory: tempfile::TempDir,
         tasks: rt::Tasks,
     ) -> Result<Self, Failure> {
-        Self::start_as(|_| {}, store, directory, tasks).await
+        write_pki(directory.path())?;
+        Self::start_as(|_| {}, store, Arc::new(directory), tasks).await
     }
 
     async fn start_as(
         change: impl FnOnce(&mut apiserver::Config),
         store: Arc<dyn Store>,
-        directory: tempfile::TempDir,
+        directory: Arc<tempfile::TempDir>,
         tasks: rt::Tasks,
     ) -> Result<Self, Failure> {
-        write_pki(directory.path())?;
         // The server publishes its port, so the port must be known before the start.
         let bind = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let mut config = config(bind, directory.path());
@@ -138,7 +174,7 @@ pub fn config(bind: SocketAddr, directory: &Path) -> apiserver::Config {
         bind,
         advertise: std::net::Ipv4Addr::new(192, 0, 2, 1).into(),
         shares_store: false,
-        service_cidrs: vec!["10.96.0.0/12".parse().expect("a range of addresses")],
+        service_cidrs: vec![SERVICE_CIDR.parse().expect("a range of addresses")],
         node_ports: (30_000, 32_767),
         allow_privileged: true,
         event_ttl: Duration::from_secs(3600),
