@@ -88,8 +88,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     step("steps", || steps::test(full))?;
     if full {
         step("long-running tests", || {
-            let test = ["test", "--locked", "--package", "netboot", "--", "--ignored"];
-            pass(&mut cargo(test))
+            let packages = ["--package", "netboot", "--package", "controllers"];
+            pass(cargo(["test", "--locked"]).args(packages).args(["--", "--ignored"]))
         })?;
         step("release, built twice", || dist::run(&["--quick".to_owned(), "--verify".to_owned()]))?;
     }

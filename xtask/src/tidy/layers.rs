@@ -60,7 +60,7 @@ const IMPURE: [&str; 8] =
 const READS_X509: [&str; 2] = ["pki", "auth"];
 
 /// Crates that the tests of every crate may use.
-const FOR_TESTS: [&str; 3] = ["testkit", "apiserver", "cni"];
+const FOR_TESTS: [&str; 4] = ["testkit", "apiserver", "scheduler", "cni"];
 
 pub(super) fn problems(crates: &[Crate]) -> Vec<String> {
     let mut problems = Vec::new();
