@@ -20,6 +20,7 @@ mod file;
 mod goldens;
 mod machine;
 mod run;
+mod soak;
 mod steps;
 mod test;
 mod tidy;
@@ -36,6 +37,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
                   --full adds the check of licenses, sources and banned crates, slow tests, and a release made twice;
                   --repeat N runs the tests N times and tabulates failures, with --load under background load
   bench [ARGS]    measure crates, clusters and an API server, and print tables; --peer DIR also measures upstream
+  soak [ARGS]     run a cluster under churn and kills for --hours H, and check that nothing grows
   conformance ... run upstream's test suite against a new control plane
   blackbox ...    run Ignition's black-box tests against `windlass`, in a virtual machine
   ecosystem ...   run programs of other projects as Pods; without arguments it lists what they need
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         Some("dist") => dist::run(rest),
         Some("test") => test::run(rest),
         Some("bench") => bench::run(rest),
+        Some("soak") => soak::run(rest),
         Some("conformance") => conformance::run(rest),
         Some("blackbox") => blackbox::run(rest),
         Some("ecosystem") => ecosystem::run(rest),

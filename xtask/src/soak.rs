@@ -1,0 +1,83 @@
+//! `cargo xtask soak`: runs a cluster for hours under churn and kills, and checks that it does not grow.
+
+use std::path::PathBuf;
+
+use crate::{
+    build::{self, Profile},
+    error::{During as _, Result},
+    machine,
+    run::{cargo, pass, step, target_directory},
+    tools,
+};
+
+const USAGE: &str = "usage: cargo xtask soak [--hours H] [--plot FILE]
+
+  --hours H    the time, such as 0.25 [default: 1]
+  --plot FILE  the SVG with a panel for each quantity [default: target/soak.svg]
+
+In the first half, processes of the cluster are killed in turn. In the second half, each quantity must stay flat:
+memory, descriptors and threads of each process, disk, nftables rules, mounts and cgroups. The environment variable
+WINDLASS is the path of a binary to use instead of a new build.";
+
+/// The arguments of `cargo xtask soak`.
+#[derive(Debug, PartialEq)]
+struct Options {
+    hours: f64,
+    plot: PathBuf,
+}
+
+impl Options {
+    fn parse(args: &[String]) -> Result<Self> {
+        let mut options = Self { hours: 1.0, plot: target_directory().join("soak.svg") };
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            let value = args.next().ok_or(USAGE)?;
+            match arg.as_str() {
+                "--hours" => {
+                    let hours = value.parse().ok().filter(|hours| (0.01..=1000.0).contains(hours));
+                    options.hours = hours.ok_or(USAGE)?;
+                }
+                "--plot" => options.plot = PathBuf::from(value),
+                _ => return Err(USAGE.into()),
+            }
+        }
+        Ok(options)
+    }
+}
+
+pub(crate) fn run(args: &[String]) -> Result<()> {
+    let options = Options::parse(args)?;
+    let tools = step("prepare the machine", || {
+        machine::install_to_test(false)?;
+        machine::forward_packets()?;
+        tools::directory()
+    })?;
+    let binary = match std::env::var_os("WINDLASS") {
+        Some(binary) => PathBuf::from(binary),
+        None => step("build windlass", || build::windlass(Profile::Quick))?,
+    };
+    let mut soak = cargo(["bench", "--locked", "--package", "e2e", "--bench", "soak"]);
+    soak.env("WINDLASS", binary).env("WINDLASS_TOOLS", tools);
+    soak.env("WINDLASS_SOAK_HOURS", options.hours.to_string());
+    let plot = std::path::absolute(&options.plot).during("resolving", options.plot.display())?;
+    soak.env("WINDLASS_SOAK_PLOT", plot);
+    step("soak", || pass(&mut soak))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_hours_and_rejects_others() {
+        let parse = |line: &str| {
+            Options::parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        };
+        assert_eq!(parse("").unwrap().hours, 1.0);
+        let both = parse("--hours 0.25 --plot a.svg").unwrap();
+        assert_eq!(both, Options { hours: 0.25, plot: "a.svg".into() });
+        for line in ["--hours", "--hours 0", "--hours NaN", "--hours -1", "--hours x", "more 1"] {
+            assert_eq!(parse(line).unwrap_err().to_string(), USAGE, "{line}");
+        }
+    }
+}
