@@ -32,18 +32,13 @@ fn shared_description(member: &str, schema: &Value) -> Option<String> {
     }
 }
 
-/// Adds the missing descriptions to an OpenAPI v3 document.
-pub fn describe(document: &mut Value) {
-    let Some(Value::Object(schemas)) = document.pointer_mut("/components/schemas") else { return };
-    for (name, schema) in schemas {
-        insert(schema, description(name, ""));
-        let Some(Value::Object(members)) = schema.get_mut("properties") else { continue };
-        for (member, schema) in members {
-            insert(
-                schema,
-                description(name, member).or_else(|| shared_description(member, schema)),
-            );
-        }
+/// Adds the missing descriptions to the OpenAPI v3 schema of a type and its members.
+pub fn describe(type_name: &str, schema: &mut Value) {
+    insert(schema, description(type_name, ""));
+    let Some(Value::Object(members)) = schema.get_mut("properties") else { return };
+    for (member, schema) in members {
+        let text = description(type_name, member);
+        insert(schema, text.or_else(|| shared_description(member, schema)));
     }
 }
 
@@ -95,11 +90,10 @@ mod tests {
 
     #[test]
     fn adds_missing_descriptions_only() {
-        let mut document = json!({"components": {"schemas": {"io.k8s.api.core.v1.Pod": {"properties": {
+        let mut pod = json!({"properties": {
             "spec": {"$ref": "#/components/schemas/io.k8s.api.core.v1.PodSpec"},
-            "kind": {"type": "string", "description": "mine"}}}}}});
-        describe(&mut document);
-        let pod = &document["components"]["schemas"]["io.k8s.api.core.v1.Pod"];
+            "kind": {"type": "string", "description": "mine"}}});
+        describe("io.k8s.api.core.v1.Pod", &mut pod);
         assert!(pod["description"].is_string());
         assert!(pod["properties"]["spec"]["description"].is_string());
         assert_eq!(

@@ -1,12 +1,12 @@
 //! OpenAPI v3 documents per group version, built from the facts, and the OpenAPI v2 document, which is derived from
-//! them.
+//! them. Read [`Contents`] first.
 //!
 //! kubectl reads them to explain kinds, to look up supported patches and query parameters, and to validate objects
 //! before it sends them.
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::{resources::ApiResource, schema::Schema};
 
@@ -23,95 +23,140 @@ pub use custom::{CustomKind, CustomSource};
 pub use paths::document_path;
 use paths::{Operations, Sub};
 use reference::references;
-pub use swagger::to_v2;
+pub use swagger::Version2;
 
-/// Builds the document of a group version with its built-in kinds and the given custom resources.
-pub fn document(
-    group: &str,
-    version: &str,
-    custom: &[CustomKind<'_>],
-    server_version: &str,
-) -> Value {
-    let paths = group_version_paths(group, version, custom);
-    let is_builtin = crate::resources().iter().any(|r| r.group == group && r.version == version);
-    let of = if is_builtin {
-        DocumentScope::Version(group, version)
-    } else {
-        DocumentScope::CustomVersion
-    };
-    finish(of, paths, custom, server_version)
+/// The contents of a document, as paths and schemas of OpenAPI v3.
+///
+/// They are built one at a time, because a document with many custom kinds takes far more memory as a tree than as
+/// text.
+pub struct Contents<'a> {
+    scope: DocumentScope<'a>,
+    unversioned: Vec<&'a str>,
+    versions: Vec<(&'a str, &'a str)>,
+    custom: &'a [CustomKind<'a>],
 }
 
-/// Builds the document of an unversioned path: `api`, `apis`, `apis/GROUP`, `version` or the issuer's. Returns `None`
-/// for other paths.
-pub fn plain_document(path: &str, server_version: &str) -> Option<Value> {
-    let paths = Map::from_iter([plain::path(path)?]);
-    Some(finish(DocumentScope::Version("", "v1"), paths, &[], server_version))
-}
-
-/// Builds one document with the unversioned paths, the given group versions and their custom resources. OpenAPI v2 has
-/// only this document ([`to_v2`]).
-pub fn whole(
-    plain: &[&str],
-    versions: &[(&str, &str)],
-    custom: &[CustomKind<'_>],
-    server_version: &str,
-) -> Value {
-    let mut paths: Map<String, Value> = plain.iter().filter_map(|p| plain::path(p)).collect();
-    for (group, version) in versions {
-        let here = |kind: &&CustomKind<'_>| kind.group == *group && kind.version == *version;
-        let custom: Vec<CustomKind<'_>> = custom.iter().filter(here).copied().collect();
-        paths.extend(group_version_paths(group, version, &custom));
+impl<'a> Contents<'a> {
+    /// Returns the contents of a group version: its built-in kinds and the given custom resources.
+    pub fn of_version(group: &'a str, version: &'a str, custom: &'a [CustomKind<'a>]) -> Self {
+        let is_builtin =
+            crate::resources().iter().any(|r| r.group == group && r.version == version);
+        let scope = if is_builtin {
+            DocumentScope::Version(group, version)
+        } else {
+            DocumentScope::CustomVersion
+        };
+        Self { scope, unversioned: Vec::new(), versions: vec![(group, version)], custom }
     }
-    finish(DocumentScope::Everything, paths, custom, server_version)
-}
 
-fn group_version_paths(
-    group: &str,
-    version: &str,
-    custom: &[CustomKind<'_>],
-) -> Map<String, Value> {
-    let schema = Schema::builtin();
-    let builtin = crate::resources().iter().filter(|r| r.group == group && r.version == version);
-    let mut operations: Vec<Operations> = builtin.map(|r| builtin_operations(schema, r)).collect();
-    operations.extend(custom.iter().map(CustomKind::operations));
-    paths::paths(group, version, &operations)
-}
+    /// Returns the contents of an unversioned path: `api`, `apis`, `apis/GROUP`, `version` or the issuer's. Returns
+    /// `None` for other paths.
+    pub fn unversioned(path: &'a str) -> Option<Self> {
+        plain::path(path)?;
+        let scope = DocumentScope::Version("", "v1");
+        Some(Self { scope, unversioned: vec![path], versions: Vec::new(), custom: &[] })
+    }
 
-/// Completes a document with the schemas that its paths refer to.
-fn finish(
-    of: DocumentScope<'_>,
-    paths: Map<String, Value>,
-    custom: &[CustomKind<'_>],
-    server_version: &str,
-) -> Value {
-    let paths = Value::Object(paths);
-    let mut names: BTreeSet<String> = references(&paths);
-    let mut schemas = Map::new();
-    for kind in custom {
-        for (name, component) in kind.components(matches!(of, DocumentScope::Everything)) {
-            names.extend(references(&component));
-            schemas.insert(name, component);
+    /// Returns the contents of the unversioned paths, the given group versions and their custom resources. OpenAPI v2
+    /// has only this document ([`Version2`]).
+    pub fn whole(
+        unversioned: Vec<&'a str>,
+        versions: Vec<(&'a str, &'a str)>,
+        custom: &'a [CustomKind<'a>],
+    ) -> Self {
+        Self { scope: DocumentScope::Everything, unversioned, versions, custom }
+    }
+
+    /// Passes every path to `take`. Returns the names of the schemas that the paths refer to.
+    ///
+    /// # Errors
+    ///
+    /// The error of `take`.
+    pub fn paths<E>(
+        &self,
+        mut take: impl FnMut(String, Value) -> Result<(), E>,
+    ) -> Result<BTreeSet<String>, E> {
+        let mut names = BTreeSet::new();
+        let mut take = |path: String, item: Value| {
+            names.extend(references(&item));
+            take(path, item)
+        };
+        for (path, item) in self.unversioned.iter().filter_map(|path| plain::path(path)) {
+            take(path, item)?;
+        }
+        for (group, version) in &self.versions {
+            for (path, item) in self.group_version_paths(group, version) {
+                take(path, item)?;
+            }
+        }
+        Ok(names)
+    }
+
+    fn group_version_paths(
+        &self,
+        group: &'a str,
+        version: &'a str,
+    ) -> impl Iterator<Item = (String, Value)> {
+        let builtin = move |r: &&ApiResource| r.group == group && r.version == version;
+        let builtin = || crate::resources().iter().filter(builtin);
+        let custom = move |kind: &&CustomKind<'_>| kind.group == group && kind.version == version;
+        let custom = self.custom.iter().filter(custom).map(CustomKind::operations);
+        let operations = builtin().map(|r| builtin_operations(Schema::builtin(), r)).chain(custom);
+        paths::paths(group, version, builtin().next().is_some(), operations)
+    }
+
+    /// Passes every schema to `take`: those of custom resources, those of the given names, and all that these refer
+    /// to.
+    ///
+    /// # Errors
+    ///
+    /// The error of `take`.
+    pub fn schemas<E>(
+        &self,
+        mut names: BTreeSet<String>,
+        mut take: impl FnMut(String, Value) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut taken = BTreeSet::new();
+        for kind in self.custom {
+            for (name, schema) in kind.components(matches!(self.scope, DocumentScope::Everything)) {
+                if taken.insert(name.clone()) {
+                    names.extend(references(&schema));
+                    take(name, schema)?;
+                }
+            }
+        }
+        while let Some(name) = names.pop_first() {
+            if taken.contains(&name) {
+                continue;
+            }
+            let Some(schema) = components::component(self.scope, &name) else { continue };
+            names.extend(references(&schema));
+            taken.insert(name.clone());
+            take(name, schema)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the title and the version of the document.
+    pub fn info(&self, server_version: &str) -> Value {
+        match self.scope {
+            DocumentScope::CustomVersion => {
+                json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"})
+            }
+            _ => json!({"title": "Kubernetes", "version": server_version}),
         }
     }
-    components::collect(of, names, &mut schemas);
-    let mut components = Map::new();
-    if !schemas.is_empty() {
-        components.insert("schemas".to_owned(), schemas.into());
+
+    /// Returns the ways to authenticate. As upstream, documents of custom resources have none.
+    pub fn security_schemes(&self) -> Option<Value> {
+        let bearer = json!({
+            "type": "apiKey", "in": "header", "name": "authorization", "description": "Bearer Token authentication",
+        });
+        match self.scope {
+            DocumentScope::CustomVersion => None,
+            _ => Some(json!({"BearerToken": bearer})),
+        }
     }
-    let info = match of {
-        DocumentScope::CustomVersion => {
-            json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"})
-        }
-        _ => {
-            let bearer = json!({
-                "type": "apiKey", "in": "header", "name": "authorization", "description": "Bearer Token authentication",
-            });
-            components.insert("securitySchemes".to_owned(), json!({"BearerToken": bearer}));
-            json!({"title": "Kubernetes", "version": server_version})
-        }
-    };
-    json!({"openapi": "3.0.0", "info": info, "paths": paths, "components": components})
 }
 
 /// Returns the OpenAPI name of a built-in kind's type.

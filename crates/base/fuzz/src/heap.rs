@@ -11,6 +11,7 @@ use std::{
 thread_local! {
     // It has no constructor and no destructor, so that the allocator may use it.
     static LIVE: Cell<isize> = const { Cell::new(0) };
+    static PEAK: Cell<isize> = const { Cell::new(0) };
 }
 
 /// The system's allocator with a counter of live bytes.
@@ -24,8 +25,19 @@ pub fn growth<T>(work: impl FnOnce() -> T) -> (T, isize) {
     (result, LIVE.get() - before)
 }
 
+/// Runs `work` and returns its result, and by how many bytes the live memory of this thread exceeded the memory before
+/// it at most. Without [`CountingAllocator`] it is 0.
+pub fn peak<T>(work: impl FnOnce() -> T) -> (T, isize) {
+    let before = LIVE.get();
+    PEAK.set(before);
+    let result = work();
+    (result, PEAK.get() - before)
+}
+
 fn add(bytes: usize) {
-    LIVE.set(LIVE.get().wrapping_add_unsigned(bytes));
+    let live = LIVE.get().wrapping_add_unsigned(bytes);
+    LIVE.set(live);
+    PEAK.set(PEAK.get().max(live));
 }
 
 fn subtract(bytes: usize) {

@@ -34,6 +34,10 @@ mod server;
 mod storage;
 mod watch_cache;
 
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: fuzz::heap::CountingAllocator = fuzz::heap::CountingAllocator;
+
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::{Arc, atomic::Ordering},

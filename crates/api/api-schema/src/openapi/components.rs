@@ -1,12 +1,12 @@
 //! OpenAPI schemas of built-in types, built from the lines of the facts.
 
 use api_meta::Tree as _;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
 
-use super::reference::{reference, references};
+use super::reference::reference;
 use crate::builtin::{attribute, type_lines};
 
 /// The scope of a document.
@@ -48,24 +48,8 @@ fn types() -> &'static HashMap<&'static str, Lines> {
     &TYPES
 }
 
-/// Adds the wanted types and all types that they refer to.
-pub(super) fn collect(
-    of: DocumentScope<'_>,
-    mut names: BTreeSet<String>,
-    components: &mut Map<String, Value>,
-) {
-    while let Some(name) = names.pop_first() {
-        if components.contains_key(&name) {
-            continue;
-        }
-        let Some(component) = component(of, &name) else { continue };
-        names.extend(references(&component));
-        components.insert(name, component);
-    }
-}
-
 /// Builds the OpenAPI schema of a built-in type.
-fn component(of: DocumentScope<'_>, name: &str) -> Option<Value> {
+pub(super) fn component(of: DocumentScope<'_>, name: &str) -> Option<Value> {
     let (name, lines) = types().get_key_value(name)?;
     if let Some(special) = special(name) {
         return Some(special);

@@ -240,8 +240,14 @@ struct Writer {
     paths: Map<String, Value>,
 }
 
-/// Returns all paths of a group version.
-pub(super) fn paths(group: &str, version: &str, resources: &[Operations]) -> Map<String, Value> {
+/// Returns the paths of a group version, one resource at a time. `discovers` adds the discovery path: upstream does not
+/// document it for custom resources.
+pub(super) fn paths(
+    group: &str,
+    version: &str,
+    discovers: bool,
+    operations: impl Iterator<Item = Operations>,
+) -> impl Iterator<Item = (String, Value)> {
     let (tag, title) = names(group);
     let mut writer = Writer {
         gvk: [group.to_owned(), version.to_owned()],
@@ -250,14 +256,15 @@ pub(super) fn paths(group: &str, version: &str, resources: &[Operations]) -> Map
         title: title + &capital(version),
         paths: Map::new(),
     };
-    // Upstream does not document the discovery path of custom resources.
-    if resources.iter().any(|resource| !resource.custom) {
+    if discovers {
         writer.add_discovery();
     }
-    for resource in resources {
-        writer.resource(resource);
-    }
-    writer.paths
+    let discovery = std::mem::take(&mut writer.paths);
+    let resources = operations.flat_map(move |resource| {
+        writer.resource(&resource);
+        std::mem::take(&mut writer.paths)
+    });
+    discovery.into_iter().chain(resources)
 }
 
 impl Writer {

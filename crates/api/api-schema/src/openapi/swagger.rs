@@ -5,26 +5,27 @@
 use api_meta::Tree as _;
 use serde_json::{Map, Value, json};
 
-/// Converts a v3 document to v2.
-pub fn to_v2(mut document: Value) -> Value {
-    let mut schemas = document.take_at(&["components", "schemas"]);
-    for schema in members(&mut schemas) {
+/// Converts the parts of a v3 document to v2.
+#[derive(Default)]
+pub struct Version2 {
+    parameters: Map<String, Value>,
+}
+
+impl Version2 {
+    /// Converts a path. Its common parameters become references to [`Version2::parameters`].
+    pub fn convert_path(&mut self, item: &mut Value) {
+        path_item(item, &mut self.parameters);
+    }
+
+    /// Converts a schema: removes the keywords that v2 lacks.
+    pub fn convert_schema(&self, schema: &mut Value) {
         downgrade(schema);
     }
-    let mut paths = document.take_at(&["paths"]);
-    let mut shared = Map::new();
-    for path in members(&mut paths) {
-        path_item(path, &mut shared);
+
+    /// Returns the parameters that the converted paths refer to.
+    pub fn parameters(self) -> Map<String, Value> {
+        self.parameters
     }
-    json!({
-        "swagger": "2.0",
-        "info": document.take_at(&["info"]),
-        "paths": paths,
-        "definitions": schemas,
-        "parameters": shared,
-        "securityDefinitions": document.take_at(&["components", "securitySchemes"]),
-        "security": [{"BearerToken": []}],
-    })
 }
 
 fn members(value: &mut Value) -> impl Iterator<Item = &mut Value> {

@@ -464,58 +464,5 @@ fn reference(target: &str) -> Option<(usize, String)> {
     Some((SHARED.iter().position(|shared| *shared == section)?, name.to_owned()))
 }
 
-/// Merges a server's part into the OpenAPI v2 document. Existing paths win. An added definition whose name exists with
-/// another content is renamed.
-pub(crate) fn merge(whole: &mut Value, part: &Value) {
-    let mut renamed: BTreeMap<String, String> = BTreeMap::new();
-    for section in SHARED {
-        for (name, item) in part[section].as_object().into_iter().flatten() {
-            let known = |name: &str| whole[section].get(name);
-            if known(name).is_none_or(|known| known == item) {
-                continue;
-            }
-            let fresh = (2..).map(|n| format!("{name}_v{n}")).find(|name| known(name).is_none());
-            let old = format!("#/{section}/{name}");
-            renamed.extend(fresh.map(|fresh| (old, format!("#/{section}/{fresh}"))));
-        }
-    }
-    for section in SHARED.into_iter().chain(["paths"]) {
-        let Some(items) = part[section].as_object().filter(|items| !items.is_empty()) else {
-            continue;
-        };
-        let Some(whole) = whole.as_object_mut() else { return };
-        let place = whole.entry(section).or_insert_with(|| json!({}));
-        let Some(place) = place.as_object_mut() else { continue };
-        for (name, item) in items {
-            let prefix = format!("#/{section}/");
-            let called = renamed.get(&format!("{prefix}{name}"));
-            let name = called.and_then(|n| n.strip_prefix(&prefix)).unwrap_or(name);
-            place.entry(name).or_insert_with(|| {
-                let mut item = item.clone();
-                rename(&mut item, &renamed);
-                item
-            });
-        }
-    }
-}
-
-fn rename(tree: &mut Value, renamed: &BTreeMap<String, String>) {
-    let mut open = vec![tree];
-    while let Some(tree) = open.pop() {
-        match tree {
-            Value::Object(members) => {
-                if let Some(Value::String(target)) = members.get_mut("$ref")
-                    && let Some(fresh) = renamed.get(target.as_str())
-                {
-                    target.clone_from(fresh);
-                }
-                open.extend(members.values_mut());
-            }
-            Value::Array(items) => open.extend(items),
-            _ => {}
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests;

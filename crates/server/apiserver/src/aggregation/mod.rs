@@ -9,6 +9,7 @@
 //!   own group and version.
 
 pub(crate) mod fetch;
+pub(crate) mod merge;
 pub(crate) mod proxy;
 pub(crate) mod services;
 pub(crate) mod snapshot;

@@ -2,30 +2,33 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    io::{Read as _, Write as _},
+    io,
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
-use api_meta::Tree as _;
-use api_schema::openapi::{self, CustomKind, CustomSource};
+use api_schema::openapi;
 use bytes::Bytes;
 use data_encoding::HEXUPPER;
-use flate2::{Compression, read::GzDecoder, write::GzEncoder};
+use flate2::{Compression, write::GzEncoder};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use serve::Body;
 use sha2::{Digest, Sha256};
-use version::KUBERNETES_VERSION;
 
 use crate::{
-    aggregation::{ApiServices, fetch::merge},
-    registry::{Definition, ServedVersion},
+    aggregation::ApiServices,
     request::Query,
     response::{self, compress},
     watch_cache::Kinds,
 };
+
+mod build;
+mod kinds;
+mod writer;
+
+use kinds::{groups, versions};
 
 /// The time that clients may cache a document requested by its hash.
 const KEEP: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -40,6 +43,8 @@ type Sources<'a> = (&'a Arc<Kinds>, &'a ApiServices);
 #[derive(Default)]
 pub(crate) struct Documents {
     cache: Mutex<DocumentCache>,
+    /// Held while a document is built. Other requests wait without a thread, and then find the document in the cache.
+    building: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
@@ -47,12 +52,34 @@ struct DocumentCache {
     /// The generations of kinds and APIServices that the documents were built from.
     from: (u64, u64),
     documents: HashMap<(String, Form), Document>,
+    /// The number of documents that were built.
+    built: u64,
+}
+
+impl DocumentCache {
+    /// Returns a document of the given generations or of later ones.
+    fn get(&mut self, from: (u64, u64), key: &(String, Form)) -> Option<Document> {
+        if from.0 > self.from.0 || from.1 > self.from.1 {
+            self.from = from;
+            self.documents.clear();
+        }
+        self.documents.get(key).cloned()
+    }
+
+    fn insert(&mut self, from: (u64, u64), key: (String, Form), document: Document) {
+        self.built += 1;
+        if self.from == from {
+            self.documents.insert(key, document);
+        }
+    }
 }
 
 #[derive(Clone)]
 struct Document {
     /// The compressed document, since documents are large and seldom requested.
     compressed: Bytes,
+    /// The size in bytes before compression.
+    size: u64,
     etag: Arc<str>,
 }
 
@@ -96,7 +123,7 @@ impl Form {
 
 impl Documents {
     /// Answers an OpenAPI path. Returns `None` for other paths.
-    pub(crate) fn answer(
+    pub(crate) async fn answer(
         &self,
         all: Sources<'_>,
         path: &str,
@@ -113,11 +140,10 @@ impl Documents {
                 None => return Some(response::bytes(StatusCode::NOT_ACCEPTABLE, "text/plain", "")),
             },
         };
-        let document = self.document(all, name, form)?;
-        let json = || Some(self.document(all, name, Form::Json)?.etag);
+        let document = self.document(all, name, form).await?;
         let hash = query.get("hash").filter(|_| name.starts_with("v3/"));
         if let Some(hash) = hash.filter(|h| !h.is_empty()) {
-            let now = json()?;
+            let now = self.document(all, name, Form::Json).await?.etag;
             if now.trim_matches('"') != hash {
                 let place = format!("{path}?hash={}", now.trim_matches('"'));
                 return Some(redirect(&place));
@@ -144,37 +170,51 @@ impl Documents {
         Some(response)
     }
 
-    /// Returns a document from the cache, or builds it.
-    fn document(&self, all: Sources<'_>, name: &str, form: Form) -> Option<Document> {
-        let (kinds, known) = all;
-        let from = (kinds.generation, known.generation);
+    /// Returns a document from the cache, or builds it. One document is built at a time.
+    async fn document(&self, all: Sources<'_>, name: &str, form: Form) -> Option<Document> {
+        let from = (all.0.generation, all.1.generation);
         let key = (name.to_owned(), form);
-        {
-            let mut cache = self.cache.lock();
-            if cache.from != from {
-                *cache = DocumentCache { from, documents: HashMap::new() };
-            }
-            if let Some(found) = cache.documents.get(&key) {
-                return Some(found.clone());
-            }
+        let cached = self.cache.lock().get(from, &key);
+        if cached.is_some() {
+            return cached;
         }
-        let tree = match name {
-            "v2" => v2_document(kinds, known),
-            "v3" => self.index(all),
-            _ => part(kinds, name.strip_prefix("v3/")?)?,
-        };
-        let document = Document::new(match (form, name) {
-            (Form::Json, _) => tree.to_string().into_bytes(),
-            (Form::Protobuf, "v2") => api_codec::openapi::v2(&tree),
-            (Form::Protobuf, _) => api_codec::openapi::v3(&tree),
-        });
-        let mut cache = self.cache.lock();
-        if cache.from == from {
-            cache.documents.insert(key, document.clone());
+        let _building = self.building.lock().await;
+        self.get_or_build(all, key)
+    }
+
+    fn get_or_build(&self, all: Sources<'_>, key: (String, Form)) -> Option<Document> {
+        let from = (all.0.generation, all.1.generation);
+        let cached = self.cache.lock().get(from, &key);
+        if cached.is_some() {
+            return cached;
         }
+        let document = self.build(all, &key.0, key.1).unwrap_or_else(|error| {
+            tracing::error!(%error, name = key.0, "failed to write an OpenAPI document");
+            None
+        })?;
+        self.cache.lock().insert(from, key, document.clone());
         Some(document)
     }
 
+    fn build(&self, all: Sources<'_>, name: &str, form: Form) -> io::Result<Option<Document>> {
+        let (kinds, known) = all;
+        let out = DocumentEncoder::default();
+        let written = match name {
+            "v2" => Some(build::version_2(kinds, known, form, out)?),
+            "v3" => {
+                let mut out = out;
+                serde_json::to_writer(&mut out, &self.index(all))?;
+                Some(out)
+            }
+            _ => match name.strip_prefix("v3/") {
+                Some(name) => build::version_3(kinds, name, form, out)?,
+                None => None,
+            },
+        };
+        written.map(DocumentEncoder::finish).transpose()
+    }
+
+    /// Builds the index of all v3 documents, which contains their hashes.
     fn index(&self, all: Sources<'_>) -> Value {
         let (kinds, known) = all;
         let mut names: BTreeSet<String> = PLAIN.map(str::to_owned).into();
@@ -183,7 +223,7 @@ impl Documents {
         let mut paths: BTreeMap<String, Value> = names
             .into_iter()
             .filter_map(|name| {
-                let document = self.document(all, &format!("v3/{name}"), Form::Json)?;
+                let document = self.get_or_build(all, (format!("v3/{name}"), Form::Json))?;
                 let url = format!("/openapi/v3/{name}?hash={}", document.etag.trim_matches('"'));
                 Some((name, json!({"serverRelativeURL": url})))
             })
@@ -205,29 +245,50 @@ impl Documents {
 }
 
 impl Document {
-    fn new(bytes: Vec<u8>) -> Self {
-        let hash = HEXUPPER.encode(&Sha256::digest(&bytes));
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::new(4));
-        // Writing to memory does not fail.
-        let written = encoder.write_all(&bytes).and_then(|()| encoder.finish());
-        Self { compressed: written.unwrap_or_default().into(), etag: format!("\"{hash}\"").into() }
+    fn send(&self, content_type: &'static str, headers: &HeaderMap) -> Response<Body> {
+        let mut response = response::bytes(StatusCode::OK, content_type, self.compressed.clone());
+        if compress::accepted(headers) {
+            compress::mark(&mut response);
+        } else {
+            *response.body_mut() = compress::decompressed(self.compressed.clone(), self.size);
+        }
+        response
+    }
+}
+
+/// Compresses a document and computes its hash while it is written.
+struct DocumentEncoder {
+    compressed: GzEncoder<Vec<u8>>,
+    hash: Sha256,
+    size: u64,
+}
+
+impl Default for DocumentEncoder {
+    fn default() -> Self {
+        let compressed = GzEncoder::new(Vec::new(), Compression::new(4));
+        Self { compressed, hash: Sha256::new(), size: 0 }
+    }
+}
+
+impl DocumentEncoder {
+    fn finish(self) -> io::Result<Document> {
+        let etag = format!("\"{}\"", HEXUPPER.encode(&self.hash.finalize())).into();
+        let mut compressed = self.compressed.finish()?;
+        compressed.shrink_to_fit();
+        Ok(Document { compressed: compressed.into(), size: self.size, etag })
+    }
+}
+
+impl io::Write for DocumentEncoder {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.compressed.write_all(bytes)?;
+        self.hash.update(bytes);
+        self.size += bytes.len() as u64;
+        Ok(bytes.len())
     }
 
-    fn send(&self, content_type: &'static str, headers: &HeaderMap) -> Response<Body> {
-        if compress::accepted(headers) {
-            let mut response =
-                response::bytes(StatusCode::OK, content_type, self.compressed.clone());
-            compress::mark(&mut response);
-            return response;
-        }
-        let mut plain = Vec::new();
-        match GzDecoder::new(&*self.compressed).read_to_end(&mut plain) {
-            Ok(_) => response::bytes(StatusCode::OK, content_type, plain),
-            Err(error) => {
-                tracing::error!(%error, "failed to decompress an OpenAPI document");
-                response::bytes(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", Bytes::new())
-            }
-        }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -254,117 +315,36 @@ fn http_date(time: SystemTime) -> String {
     format!("{weekday}, {} {month} {} {} GMT", at(8..10), at(0..4), at(11..19))
 }
 
-fn versions(kinds: &Kinds) -> BTreeSet<(&str, &str)> {
-    let served = kinds.all.iter().flat_map(|r| r.definition.served.iter());
-    served.filter(|s| s.enabled).map(|s| (&*s.group, &*s.version)).collect()
-}
-
-/// Returns the paths of groups with built-in kinds. As upstream, other groups have no document of their own.
-fn groups(kinds: &Kinds) -> BTreeSet<String> {
-    let builtin = kinds.all.iter().map(|r| &r.definition).filter(|d| d.custom.is_none());
-    let served = builtin.flat_map(|definition| &definition.served).filter(|s| s.enabled);
-    served.filter(|s| !s.group.is_empty()).map(|s| format!("apis/{}", s.group)).collect()
-}
-
-/// A version of a custom kind, and the function that reads its part of the definition.
-struct CustomVersion<'a> {
-    definition: &'a Definition,
-    served: &'a ServedVersion,
-    read: Box<dyn Fn() -> CustomSource + 'a>,
-}
-
-impl CustomVersion<'_> {
-    fn kind(&self) -> CustomKind<'_> {
-        let Self { definition, served, read } = self;
-        CustomKind {
-            group: &served.group,
-            version: &served.version,
-            plural: &definition.plural,
-            kind: &served.kind,
-            list_kind: &served.list_kind,
-            namespaced: definition.namespaced,
-            read,
-            status: served.subresource("status").is_some(),
-            scale: served.subresource("scale").is_some(),
-        }
-    }
-}
-
-/// Returns the custom kinds of one group and version, or of all.
-fn custom<'a>(kinds: &'a Kinds, of: Option<(&str, &str)>) -> Vec<CustomVersion<'a>> {
-    let mut custom = Vec::new();
-    for definition in kinds.all.iter().map(|r| &*r.definition).filter(|d| d.custom.is_some()) {
-        let wanted = |s: &&ServedVersion| {
-            s.enabled
-                && of.is_none_or(|(group, version)| *s.group == *group && *s.version == *version)
-        };
-        for served in definition.served.iter().filter(wanted) {
-            let read = move || source(kinds, definition, &served.version).unwrap_or_default();
-            custom.push(CustomVersion { definition, served, read: Box::new(read) });
-        }
-    }
-    custom
-}
-
-/// Reads a version's part of a kind's definition. The definition may be newer than the kind, and lack the version:
-/// once the kind follows, documents are built again.
-fn source(kinds: &Kinds, definition: &Definition, version: &str) -> Option<CustomSource> {
-    let resource = kinds.get("apiextensions.k8s.io", "customresourcedefinitions")?;
-    let name = format!("{}.{}", definition.plural, definition.group);
-    let object = resource.cache.as_ref()?.get(&resource.definition.key("", &name))?;
-    let mut tree = object.tree().ok()?;
-    let found = tree.items_mut("spec.versions").find(|found| found["name"] == *version)?;
-    Some(CustomSource {
-        open_api_v3: found.take_at("schema.openAPIV3Schema"),
-        selectable_fields: found.take_at("selectableFields"),
-    })
-}
-
-/// Builds the OpenAPI v3 document for a group and version or another path. Returns `None` if nothing is served there.
-fn part(kinds: &Kinds, name: &str) -> Option<Value> {
-    let versions = versions(kinds);
-    let found = versions.iter().find(|(g, v)| openapi::document_path(g, v) == name);
-    let mut document = match found {
-        Some((group, version)) => {
-            let custom = custom(kinds, Some((group, version)));
-            let custom: Vec<CustomKind<'_>> = custom.iter().map(CustomVersion::kind).collect();
-            openapi::document(group, version, &custom, KUBERNETES_VERSION)
-        }
-        None => {
-            if name.starts_with("apis/") && !groups(kinds).contains(name) {
-                return None;
-            }
-            openapi::plain_document(name, KUBERNETES_VERSION)?
-        }
-    };
-    api_docs::describe(&mut document);
-    Some(document)
-}
-
-/// Builds the OpenAPI v2 document.
-fn v2_document(kinds: &Kinds, known: &ApiServices) -> Value {
-    let versions = versions(kinds);
-    let groups = groups(kinds);
-    let plain: Vec<&str> = PLAIN.into_iter().chain(groups.iter().map(String::as_str)).collect();
-    let versions: Vec<_> = versions.into_iter().collect();
-    let custom = custom(kinds, None);
-    let shown: Vec<CustomKind<'_>> = custom.iter().map(CustomVersion::kind).collect();
-    let mut document = openapi::whole(&plain, &versions, &shown, KUBERNETES_VERSION);
-    drop(custom);
-    api_docs::describe(&mut document);
-    let mut document = openapi::to_v2(document);
-    for service in known.remotes() {
-        let learned = known.remote_api(&service.group, &service.version);
-        if let Some(part) = learned.and_then(|learned| learned.open_api.as_ref()) {
-            merge(&mut document, part);
-        }
-    }
-    document
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn builds_document_once_for_concurrent_requests() {
+        let documents = Arc::new(Documents::default());
+        let sources = (Arc::<Kinds>::default(), Arc::<ApiServices>::default());
+        let requests = (0..16).map(|_| {
+            let (documents, (kinds, known)) = (documents.clone(), sources.clone());
+            tokio::spawn(
+                async move { documents.document((&kinds, &known), "v2", Form::Json).await },
+            )
+        });
+        for request in futures_util::future::join_all(requests).await {
+            assert!(request.unwrap().is_some_and(|document| document.size > 1000));
+        }
+        assert_eq!(documents.cache.lock().built, 1);
+    }
+
+    #[test]
+    fn keeps_newer_document_for_request_with_older_kinds() {
+        let document = Document { compressed: Bytes::new(), size: 0, etag: "\"x\"".into() };
+        let mut cache = DocumentCache::default();
+        let key = ("v2".to_owned(), Form::Json);
+        assert!(cache.get((2, 1), &key).is_none());
+        cache.insert((2, 1), key.clone(), document);
+        assert!(cache.get((1, 1), &key).is_some());
+        assert!(cache.get((2, 2), &key).is_none(), "an aggregated server has changed");
+    }
 
     #[test]
     fn formats_http_dates() {

@@ -2,15 +2,15 @@
 //! memory as a whole.
 
 use std::{
-    io::Write as _,
+    io::{Read as _, Write as _},
     pin::Pin,
     task::{Context, Poll},
 };
 
-use bytes::Bytes;
-use flate2::{Compression, write::GzEncoder};
+use bytes::{Buf as _, Bytes, buf::Reader};
+use flate2::{Compression, bufread::GzDecoder, write::GzEncoder};
 use http::{HeaderMap, HeaderValue, Response, header};
-use http_body::{Body as _, Frame};
+use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use serve::{Body, BoxError};
 
@@ -99,10 +99,50 @@ impl http_body::Body for GzipBody {
     }
 }
 
+/// Returns the body of a client that does not accept gzip. It is decompressed piece by piece while the client reads.
+/// `size` is the size in bytes after decompression.
+pub(crate) fn decompressed(compressed: Bytes, size: u64) -> Body {
+    let decoder = GzDecoder::new(compressed.reader());
+    DecompressedBody { decoder, left: size }.boxed_unsync()
+}
+
+struct DecompressedBody {
+    decoder: GzDecoder<Reader<Bytes>>,
+    /// The number of bytes that the client has not yet read.
+    left: u64,
+}
+
+impl http_body::Body for DecompressedBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = &mut *self;
+        if this.left == 0 {
+            return Poll::Ready(None);
+        }
+        let most = this.left.min(PIECE as u64);
+        let mut piece = Vec::with_capacity(PIECE);
+        match (&mut this.decoder).take(most).read_to_end(&mut piece) {
+            Ok(0) => Poll::Ready(Some(Err("the compressed document is truncated".into()))),
+            Ok(read) => {
+                this.left -= read as u64;
+                Poll::Ready(Some(Ok(Frame::data(piece.into()))))
+            }
+            Err(error) => Poll::Ready(Some(Err(error.into()))),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::io::Read as _;
-
     use super::*;
 
     #[test]

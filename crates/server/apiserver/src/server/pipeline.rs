@@ -512,7 +512,7 @@ impl Server {
     ) -> Result<Response<Body>, Box<Status>> {
         let (documents, headers) = (self.openapi.clone(), headers.clone());
         let (path, query) = (info.path.clone(), info.query.clone());
-        let make = async move { documents.answer((&kinds, &known), &path, &query, &headers) };
+        let make = async move { documents.answer((&kinds, &known), &path, &query, &headers).await };
         let made = self.compute.documents.run(make).await;
         made.map_err(compute::stopped)?.ok_or_else(|| Box::new(Status::no_such_resource()))
     }

@@ -71,7 +71,7 @@ fn rejects_wrong_types_and_deep_nesting() {
 }
 
 #[test]
-fn merges_paths_with_their_references() {
+fn extracts_paths_with_their_references() {
     let document = json!({
         "paths": {
             "/apis/g.example.com/v1/things": {"get": {"schema": {"$ref": "#/definitions/Thing"}, "parameters": [{"$ref": "#/parameters/p"}]}},
@@ -91,23 +91,4 @@ fn merges_paths_with_their_references() {
     let names: Vec<_> = part["definitions"].as_object().unwrap().keys().collect();
     assert_eq!(names, ["Meta", "Thing"]);
     assert_eq!(part["parameters"], json!({"p": {"in": "query"}}));
-
-    let mut whole = json!({
-        "paths": {"/version": {}},
-        "definitions": {"Meta": {"type": "string"}, "Meta_v2": {"type": "number"}},
-    });
-    merge(&mut whole, &part);
-    assert_eq!(whole["definitions"]["Meta"], json!({"type": "string"}), "ours stays");
-    assert_eq!(whole["definitions"]["Meta_v3"], json!({"type": "object"}));
-    let properties = &whole["definitions"]["Thing"]["properties"];
-    assert_eq!(properties["meta"]["$ref"], "#/definitions/Meta_v3");
-    assert_eq!(properties["self"]["$ref"], "#/definitions/Thing");
-    assert_eq!(whole["parameters"]["p"]["in"], "query");
-    assert!(whole["paths"]["/apis/g.example.com/v1/things"].is_object());
-    let before = whole.clone();
-    merge(
-        &mut whole,
-        &json!({"paths": {"/version": {"get": {}}}, "definitions": {"Meta_v3": {"type": "object"}}}),
-    );
-    assert_eq!(whole, before, "paths that are there stay, and what is alike is shared");
 }
