@@ -221,9 +221,9 @@ pub(crate) async fn delete_collection(
     let body = read_body(state, call).await?;
     let options = DeleteOptions::read(call, &body)?;
     let (meta, objects) = select(call).await?;
+    let is_namespaced = call.resource.definition.namespaced;
     for object in &objects {
-        let tree = object.tree().unwrap_or_default();
-        let namespace = tree.namespace();
+        let namespace = if is_namespaced { object.namespace() } else { "" };
         let at = (namespace, object.name());
         match remove(state, call, at, &options, Origin::Collection).await {
             Ok(_) => {}
