@@ -25,16 +25,15 @@ use crate::{
 };
 
 mod build;
+mod form;
 mod kinds;
 mod writer;
 
-use kinds::{groups, versions};
+use form::Form;
+use kinds::{PLAIN, groups, versions};
 
 /// The time that clients may cache a document requested by its hash.
 const KEEP: Duration = Duration::from_secs(365 * 24 * 3600);
-/// Documents of paths outside of API groups.
-const PLAIN: [&str; 5] =
-    [".well-known/openid-configuration", "api", "apis", "openid/v1/jwks", "version"];
 
 /// The sources of documents: this server's kinds and the data of aggregated servers.
 type Sources<'a> = (&'a Arc<Kinds>, &'a ApiServices);
@@ -81,44 +80,6 @@ struct Document {
     /// The size in bytes before compression.
     size: u64,
     etag: Arc<str>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Form {
-    Json,
-    Protobuf,
-}
-
-impl Form {
-    /// Returns the client's preferred encoding among those of an OpenAPI version, or `None` if it accepts neither.
-    fn negotiate(headers: &HeaderMap, version: &str) -> Option<Self> {
-        let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or("*/*");
-        let protobuf = |separator: char| {
-            format!("application/com.github.proto-openapi.spec.{version}{separator}v1.0+protobuf")
-        };
-        let (now, before) = (protobuf('.'), protobuf('@'));
-        let mut best: Option<(f32, Self)> = None;
-        for range in accept.split(',') {
-            let form = match range.split(';').next().unwrap_or_default().trim() {
-                "application/json" | "*/*" | "application/*" | "" => Self::Json,
-                other if other == now || other == before => Self::Protobuf,
-                _ => continue,
-            };
-            let quality = crate::request::accept::quality(range);
-            if quality > 0.0 && best.is_none_or(|(known, _)| quality > known) {
-                best = Some((quality, form));
-            }
-        }
-        best.map(|(_, form)| form)
-    }
-
-    fn content_type(self, version: &str) -> &'static str {
-        match (self, version) {
-            (Self::Json, _) => "application/json",
-            (Self::Protobuf, "v2") => "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
-            (Self::Protobuf, _) => "application/com.github.proto-openapi.spec.v3.v1.0+protobuf",
-        }
-    }
 }
 
 impl Documents {
@@ -350,27 +311,5 @@ mod tests {
     fn formats_http_dates() {
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
         assert_eq!(http_date(time), "Sun, 06 Nov 1994 08:49:37 GMT");
-    }
-
-    #[test]
-    fn negotiates_preferred_encoding() {
-        let json = "application/json";
-        let old = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
-        let new = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
-        let table = [
-            ("", Some(Form::Json)),
-            ("*/*", Some(Form::Json)),
-            (old, Some(Form::Protobuf)),
-            (new, Some(Form::Protobuf)),
-            (&*format!("{new};q=0.5, {json}"), Some(Form::Json)),
-            (&*format!("{new}, {json}"), Some(Form::Protobuf)),
-            ("application/com.github.proto-openapi.spec.v3.v1.0+protobuf", None),
-            ("text/html", None),
-        ];
-        for (accept, form) in table {
-            let mut headers = HeaderMap::new();
-            headers.insert(header::ACCEPT, accept.parse().unwrap());
-            assert_eq!(Form::negotiate(&headers, "v2"), form, "{accept}");
-        }
     }
 }

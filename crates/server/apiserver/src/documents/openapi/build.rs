@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use version::KUBERNETES_VERSION;
 
 use super::{
-    Form, PLAIN,
-    kinds::{CustomVersion, custom, groups, versions},
+    form::Form,
+    kinds::{CustomVersion, PLAIN, custom, groups, versions},
     writer::MemberWriter,
 };
 use crate::{

@@ -10,6 +10,10 @@ use crate::{
     watch_cache::Kinds,
 };
 
+/// Documents of paths outside of API groups.
+pub(super) const PLAIN: [&str; 5] =
+    [".well-known/openid-configuration", "api", "apis", "openid/v1/jwks", "version"];
+
 pub(super) fn versions(kinds: &Kinds) -> BTreeSet<(&str, &str)> {
     let served = kinds.all.iter().flat_map(|r| r.definition.served.iter());
     served.filter(|s| s.enabled).map(|s| (&*s.group, &*s.version)).collect()

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use flate2::{read::GzDecoder, write::GzEncoder};
 use serde_json::{Map, Value};
 
-use super::Form;
+use super::form::Form;
 
 /// Encodes a document as a protobuf message.
 pub(super) type ProtobufEncoder = fn(&Value) -> Vec<u8>;
@@ -56,7 +56,8 @@ impl<W: Write> MemberWriter<W> {
     pub(super) fn member(&mut self, name: &str, value: Value) -> io::Result<()> {
         self.write_name(name)?;
         if self.form == Form::Json {
-            return Ok(serde_json::to_writer(&mut self.out, &value)?);
+            // The compression has a cost for each write, so it gets the member at once.
+            return self.out.write_all(&serde_json::to_vec(&value)?);
         }
         let within = |inner: Value, name: &str| {
             let object: Map<String, Value> = [(name.to_owned(), inner)].into_iter().collect();
