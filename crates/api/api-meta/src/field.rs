@@ -1,40 +1,107 @@
 //! Field errors with upstream's messages: the field, the kind of error and the value.
 
-use std::{collections::HashSet, fmt, ops::Deref};
+use std::{
+    cmp::Ordering,
+    collections::HashSet,
+    fmt,
+    hash::{Hash, Hasher},
+    ops::Deref,
+};
 
 use serde_json::Value;
 
 use crate::{quote::go_quote, steps};
 
 /// The path of a field in an object, such as `spec.containers[0].env[HOME]`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Path(String);
+#[derive(Clone)]
+pub struct Path(PathText);
+
+/// The length in bytes up to which a path needs no allocation. Validation builds the path of every field but rarely
+/// reports one.
+const SHORT: usize = 54;
+
+#[derive(Clone)]
+enum PathText {
+    Short { length: u8, bytes: [u8; SHORT] },
+    Long(String),
+}
+
+impl PathText {
+    fn as_str(&self) -> &str {
+        match self {
+            Self::Short { length, bytes } => {
+                let text = bytes.get(..usize::from(*length)).unwrap_or_default();
+                // It consists of whole strings.
+                std::str::from_utf8(text).unwrap_or_default()
+            }
+            Self::Long(text) => text,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Short { length, .. } => *length == 0,
+            Self::Long(text) => text.is_empty(),
+        }
+    }
+
+    fn push(&mut self, part: &str) {
+        let long = match self {
+            Self::Short { length, bytes } => {
+                let end = usize::from(*length) + part.len();
+                if let Some(free) = bytes.get_mut(usize::from(*length)..end) {
+                    free.copy_from_slice(part.as_bytes());
+                    *length = end as u8;
+                    return;
+                }
+                let mut long = String::with_capacity(end + 24);
+                long.push_str(self.as_str());
+                long
+            }
+            Self::Long(text) => return text.push_str(part),
+        };
+        *self = Self::Long(long);
+        self.push(part);
+    }
+
+    /// Returns a copy that can be extended without another allocation, unless the extension is long.
+    fn to_extend(&self) -> Self {
+        let Self::Long(text) = self else { return self.clone() };
+        let mut copy = String::with_capacity(text.len() + 24);
+        copy.push_str(text);
+        Self::Long(copy)
+    }
+}
 
 impl Path {
     /// Creates the path of a top-level field; `""` is the object itself.
     pub fn new(root: &str) -> Self {
-        Self(root.to_owned())
+        let mut text = PathText::Short { length: 0, bytes: [0; SHORT] };
+        text.push(root);
+        Self(text)
     }
 
     /// Returns the path of a member: `spec` and `name` give `spec.name`.
     #[must_use]
     pub fn child(&self, name: &str) -> Self {
-        if self.0.is_empty() { Self(name.to_owned()) } else { self.then(&[".", name]) }
+        if self.0.is_empty() { Self::new(name) } else { self.then(&[".", name]) }
     }
 
-    /// Appends to the path. Validation builds the path of every field but rarely reports one, so this avoids `format!`.
     fn then(&self, parts: &[&str]) -> Self {
         steps::spend(1);
-        let mut path = String::with_capacity(self.0.len() + 24);
-        path.push_str(&self.0);
-        parts.iter().for_each(|part| path.push_str(part));
-        Self(path)
+        let mut text = self.0.to_extend();
+        parts.iter().for_each(|part| text.push(part));
+        Self(text)
     }
 
     /// Returns the path of a list item, counted from 0: `ports[0]`.
     #[must_use]
     pub fn index(&self, index: usize) -> Self {
-        self.key(&index.to_string())
+        steps::spend(1);
+        let mut path = Self(self.0.to_extend());
+        // Writing to a path does not fail.
+        let _ = fmt::Write::write_fmt(&mut path.0, format_args!("[{index}]"));
+        path
     }
 
     /// Returns the path of a map entry, or of an item by its key: `data[a.txt]`.
@@ -45,14 +112,60 @@ impl Path {
 
     /// Returns the path as text; empty for the object itself.
     pub fn as_str(&self) -> &str {
-        &self.0
+        self.0.as_str()
+    }
+}
+
+impl fmt::Write for PathText {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.push(text);
+        Ok(())
+    }
+}
+
+impl Default for Path {
+    fn default() -> Self {
+        Self::new("")
+    }
+}
+
+impl fmt::Debug for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Path").field(&self.as_str()).finish()
+    }
+}
+
+impl PartialEq for Path {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for Path {}
+
+impl Hash for Path {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_str().hash(state);
+    }
+}
+
+impl Ord for Path {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.as_str().cmp(other.as_str())
+    }
+}
+
+impl PartialOrd for Path {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Upstream prints a nil path like this.
-        f.write_str(if self.0.is_empty() { "<nil>" } else { &self.0 })
+        let text = self.as_str();
+        f.write_str(if text.is_empty() { "<nil>" } else { text })
     }
 }
 
@@ -391,6 +504,22 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn builds_short_and_long_paths() {
+        let parts: Vec<String> = (0..12).map(|n| format!("part{n}")).collect();
+        let (mut path, mut text) = (Path::new("spec"), "spec".to_owned());
+        for (index, part) in parts.iter().enumerate() {
+            path = path.child(part).index(index).key("é");
+            text = format!("{text}.{part}[{index}][é]");
+            assert_eq!(path.as_str(), text);
+            assert_eq!(path, Path::new(&text));
+        }
+        let exact = Path::new(&"x".repeat(SHORT));
+        assert_eq!(exact.as_str().len(), SHORT);
+        assert_eq!(exact.child("").as_str().len(), SHORT + 1);
+        assert!(Path::new("a") < Path::new("b") && exact < exact.child("a"));
+    }
 
     #[test]
     fn prints_upstream_messages() {

@@ -12,6 +12,7 @@ thread_local! {
     // It has no constructor and no destructor, so that the allocator may use it.
     static LIVE: Cell<isize> = const { Cell::new(0) };
     static PEAK: Cell<isize> = const { Cell::new(0) };
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
 }
 
 /// The system's allocator with a counter of live bytes.
@@ -34,7 +35,16 @@ pub fn peak<T>(work: impl FnOnce() -> T) -> (T, isize) {
     (result, PEAK.get() - before)
 }
 
+/// Runs `work` and returns its result, and how many allocations this thread has made. Without [`CountingAllocator`] it
+/// is 0.
+pub fn allocations<T>(work: impl FnOnce() -> T) -> (T, usize) {
+    let before = ALLOCATIONS.get();
+    let result = work();
+    (result, ALLOCATIONS.get() - before)
+}
+
 fn add(bytes: usize) {
+    ALLOCATIONS.set(ALLOCATIONS.get() + 1);
     let live = LIVE.get().wrapping_add_unsigned(bytes);
     LIVE.set(live);
     PEAK.set(PEAK.get().max(live));
