@@ -20,7 +20,7 @@ use crate::{
     qos::qos_class,
     resize::{self, Pending},
     restart_all::Trigger,
-    spec::{Member, Role, Verdict, log_name, members, should_restart},
+    spec::{Member, Role, Verdict, is_static, log_name, members, should_restart},
     time::{Timestamp, go_duration},
 };
 
@@ -74,6 +74,7 @@ pub fn status(inputs: &StatusInputs<'_>) -> PodStatus {
         _ if inputs.stopping && inputs.observed.running().next().is_some() => {
             computed.min(Phase::Running)
         }
+        _ if inputs.stopping && !is_static(inputs.pod) => stopped_phase(computed, &apps),
         _ => computed,
     };
     let phase = match previous.phase.as_deref() {
@@ -111,6 +112,22 @@ pub fn status(inputs: &StatusInputs<'_>) -> PodStatus {
             .map(|allocated| inputs.observed.shared.as_ref().unwrap_or(allocated).clone()),
         allocated_resources: resize::allocated_resources(inputs.pod),
         ..PodStatus::default()
+    }
+}
+
+/// Returns the final phase of a Pod that is deleted and whose containers have stopped. Controllers that wait for a
+/// final phase, such as a Job's, see one also if the Pod never started or would have restarted its containers.
+fn stopped_phase(computed: Phase, apps: &[ContainerStatus]) -> Phase {
+    let succeeded = |status: &ContainerStatus| {
+        let ended = status.state.as_ref().and_then(|state| state.terminated.as_ref());
+        ended.is_some_and(|ended| ended.exit_code == 0)
+    };
+    if computed.is_terminal() {
+        computed
+    } else if apps.iter().all(succeeded) {
+        Phase::Succeeded
+    } else {
+        Phase::Failed
     }
 }
 

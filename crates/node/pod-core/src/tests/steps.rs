@@ -370,6 +370,36 @@ fn keeps_status_of_unchanged_pod() {
 }
 
 #[test]
+fn deleted_pod_reaches_final_phase() {
+    let phase = |annotations: serde_json::Value, code: Option<i32>| {
+        let mut pod = pod(json!({ "containers": [{ "name": "app", "image": "i" }] }));
+        pod.metadata.annotations = serde_json::from_value(annotations).unwrap();
+        let containers = code.map(|code| container(&pod, "app", 0, exited(code, 3)));
+        let observed = Observed::new(vec![], containers.into_iter().collect());
+        let status = status(&StatusInputs {
+            previous: &PodStatus::default(),
+            pod: &pod,
+            observed: &observed,
+            memory: &Memory::default(),
+            verdicts: &Verdicts::default(),
+            now: at(5),
+            ending: None,
+            stopping: true,
+            host_ips: &[],
+            runtime: "containerd",
+            pending: None,
+            resize_error: None,
+        });
+        status.phase.unwrap()
+    };
+    assert_eq!(phase(json!({}), None), "Failed", "no container ever ran");
+    assert_eq!(phase(json!({}), Some(0)), "Succeeded");
+    assert_eq!(phase(json!({}), Some(137)), "Failed");
+    let file = json!({"kubernetes.io/config.source": "file"});
+    assert_eq!(phase(file, None), "Pending", "a static Pod runs again");
+}
+
+#[test]
 fn sidecars_stop_last_and_in_reverse() {
     let pod = pod(json!({
         "initContainers": [
