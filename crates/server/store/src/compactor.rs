@@ -26,8 +26,8 @@ pub struct Compactor {
 }
 
 impl Compactor {
-    /// Takes one turn. The caller calls it once per interval (upstream's is five minutes). Returns the compacted
-    /// revision, if this server won the turn.
+    /// Takes one turn. The caller calls it once per interval (upstream's is five minutes). Returns the revision up to
+    /// which this server or another one has compacted, if that is known.
     pub async fn step(&mut self, store: &dyn Store) -> Result<Option<Revision>> {
         let value = self.revision.to_string().into();
         let write = Write {
@@ -37,9 +37,9 @@ impl Compactor {
         };
         match store.write(write).await? {
             Outcome::Conflict { current } => {
-                self.turn = current.map_or(0, |kv| kv.mod_revision);
+                self.turn = current.as_ref().map_or(0, |kv| kv.mod_revision);
                 self.revision = store.revision().await?;
-                Ok(None)
+                Ok(current.and_then(|kv| compacted_by_other(&kv.value)))
             }
             Outcome::Done { revision, .. } => {
                 let compacted = std::mem::replace(&mut self.revision, revision);
@@ -53,4 +53,9 @@ impl Compactor {
             }
         }
     }
+}
+
+/// Parses the value of [`COMPACTION_KEY`]: the revision that the winner of the turn compacts. Its first turn has none.
+fn compacted_by_other(value: &[u8]) -> Option<Revision> {
+    std::str::from_utf8(value).ok()?.parse().ok().filter(|revision| *revision > 0)
 }

@@ -202,6 +202,9 @@ async fn at(
     let feed = &call.resource.feed;
     let reached = feed.wait_for_revision(revision).await;
     reached.map_err(|_| Box::new(Status::too_large_resource_version(revision, feed.applied())))?;
+    if feed.is_compacted(revision) {
+        return Ok(None);
+    }
     if cache.newest() <= revision {
         let page = cache.page(prefix, after, most, left);
         if cache.newest() <= revision {

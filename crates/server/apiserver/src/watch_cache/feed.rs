@@ -37,6 +37,8 @@ pub(crate) struct Feed {
     pub(super) commands: mpsc::Sender<Command>,
     /// The size of the store in bytes, as of the last query.
     pub(crate) size: AtomicU64,
+    /// The revision up to which the store is compacted. Lists at older ones have expired, even if nothing has changed.
+    compacted: AtomicU64,
     following: AtomicBool,
     /// The newest revision that this server has written.
     written: AtomicU64,
@@ -57,6 +59,7 @@ impl Feed {
             applied: rt::Level::default(),
             commands,
             size: AtomicU64::new(0),
+            compacted: AtomicU64::new(0),
             following: AtomicBool::new(false),
             written: AtomicU64::new(0),
             lost: RwLock::default(),
@@ -67,6 +70,15 @@ impl Feed {
     /// Returns `true` while the caches follow the store.
     pub(crate) fn is_following(&self) -> bool {
         self.following.load(Ordering::Relaxed)
+    }
+
+    /// Returns `true` if the store no longer has all objects as of a revision.
+    pub(crate) fn is_compacted(&self, revision: Revision) -> bool {
+        revision < self.compacted.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_compacted(&self, revision: Revision) {
+        self.compacted.fetch_max(revision, Ordering::Relaxed);
     }
 
     /// Records that the watch has begun.

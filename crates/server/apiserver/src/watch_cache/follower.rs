@@ -218,6 +218,7 @@ impl WatchCache {
 
     /// Drops the history that a store has compacted.
     pub(crate) fn compacted(&self, feed: &Arc<Feed>, revision: Revision) {
+        feed.set_compacted(revision);
         let kinds = self.kinds();
         for resource in kinds.all.iter().filter(|resource| Arc::ptr_eq(&resource.feed, feed)) {
             if let Some(cache) = &resource.cache {

@@ -214,6 +214,30 @@ async fn rejects_watch_of_compacted_revision() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn expires_continue_token_of_unchanged_collection() {
+    let server = start(|config| config.compaction_interval = Duration::from_secs(1)).await;
+    let api = server.admin();
+    let maps = maps(&api).await;
+    for name in ["a", "b"] {
+        api.post(&maps, &config_map(name, json!({}))).await.ok();
+    }
+    let first = api.get(&format!("{maps}?limit=1")).await.ok();
+    let token = first["metadata"]["continue"].as_str().unwrap();
+    for _ in 0..100 {
+        let answer = api.get(&format!("{maps}?limit=1&continue={token}")).await;
+        if answer.code == 410 {
+            answer.refused(410, "Expired");
+            server.tasks.shutdown().stop();
+            return;
+        }
+        answer.ok();
+        // Let the time of a watch pass.
+        api.get(&format!("{maps}?watch=true&timeoutSeconds=1")).await;
+    }
+    panic!("the token never expired");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn ends_only_slow_watch() {
     let server = start(|_| {}).await;
     let api = server.admin();
