@@ -1,57 +1,90 @@
-//! `cargo xtask conformance`: runs upstream's test suite against a new Windlass control plane, and against upstream's.
+//! `cargo xtask conformance`: runs upstream's test suite on a new cluster of `windlass up`, or on control planes alone.
 //!
-//! The suite (`e2e.test`) and upstream's components are prebuilt in a directory. A list selects the tests, because most
-//! of upstream's tests need a kubelet and a registry, and a full run takes hours.
+//! The suite (`e2e.test`) is prebuilt in a directory, with the programs of the test images that Debian does not have.
+//! With `--control-plane` a list selects the tests, because most of upstream's tests need a kubelet, and upstream's
+//! control plane runs the same tests.
 
-use std::{path::PathBuf, time::Instant};
+use std::{
+    path::{Path, PathBuf},
+    thread,
+    time::Instant,
+};
 
 use crate::{
     build::{self, Profile},
     control_plane::{ControlPlane, Side, has_upstream_binaries},
     error::{During, Result, fail},
-    run::{step, target_directory},
+    file, machine,
+    run::{output, program, step, target_directory, workspace_root},
     tools,
 };
 
+mod cluster;
+mod images;
 mod list;
 mod nodes;
+mod page;
 mod report;
+mod results;
+mod runtime;
 mod suite;
 
+use cluster::Cluster;
 use list::Test;
-use suite::Phase;
+use results::Results;
+use suite::{Outcome, Outcomes, State, Suite, Target};
 
 const USAGE: &str = "usage: cargo xtask conformance --peer DIR [OPTIONS]
 
-  --peer DIR     the directory of upstream's e2e.test; if it also has etcd, kube-apiserver, kube-controller-manager and
-                 kube-scheduler, upstream runs the same tests
-  --list FILE    the tests, one per line: the class in the first column, the name in the fourth, separated by tabs
-                 [default: all tests that the suite marks as conformance tests]
-  --class NAME   only this class of the list: api, api+kcm or api+node; repeatable
-  --only TEXT    only tests with TEXT in their names; repeatable
-  --except TEXT  no tests with TEXT in their names; repeatable
-  --jobs N       parallel processes of the suite [default: 4]
-  --ours         do not run the tests against upstream
+  --peer DIR       the directory of upstream's e2e.test, agnhost and sample-apiserver, built with CGO_ENABLED=0; a
+                   containerd there replaces the machine's
+  --list FILE      the tests, one per line: the class in the first column, the name in the fourth, separated by tabs
+                   [default: all tests that the suite marks as conformance tests]
+  --class NAME     only this class of the list, such as api; repeatable
+  --only TEXT      only tests with TEXT in their names; repeatable
+  --except TEXT    no tests with TEXT in their names; repeatable
+  --sample N       only N of the selected tests, spread over the list
+  --jobs N         parallel processes of the suite [default: 4]
+  --again          only tests that did not pass in the last run, or did not run; keeps the other results
+  --control-plane  run the tests on a control plane without nodes, which suits the classes api, api+kcm and api+node; if
+                   DIR has etcd, kube-apiserver, kube-controller-manager and kube-scheduler, upstream runs them too
+  --ours           with --control-plane: do not run the tests against upstream
 
-The environment variable WINDLASS is the path of a binary to use instead of a new build. The result is written to
-target/conformance/result.json.";
+The tests run on a cluster of three nodes in a network namespace of its own. An interrupted run leaves the cluster; the
+next run removes it. Tests that failed beside others run again alone. The environment variable WINDLASS is the path of
+a binary to use instead of a new build. The results are written to target/conformance/cluster.json (control-plane.json)
+and, if all tests were selected or with --again, to docs/conformance.md.";
 
+/// The number of tests of [`run_sample`].
+const SAMPLE: &str = "60";
+
+#[derive(Debug)]
 struct Args {
     peer: PathBuf,
     list: Option<PathBuf>,
     selection: list::Selection,
+    sample: Option<usize>,
     jobs: usize,
+    again: bool,
+    control_plane: bool,
     ours: bool,
 }
 
 impl Args {
     fn parse(args: &[String]) -> Result<Self> {
-        let (mut peer, mut list, mut jobs, mut ours) = (None, None, 4, false);
+        let (mut peer, mut list, mut sample, mut jobs) = (None, None, None, 4);
+        let (mut again, mut control_plane, mut ours) = (false, false, false);
         let mut selection = list::Selection::default();
         let mut rest = args.iter();
         while let Some(flag) = rest.next() {
-            if flag == "--ours" {
-                ours = true;
+            let switch = match flag.as_str() {
+                "--again" => Some(&mut again),
+                "--control-plane" => Some(&mut control_plane),
+                "--ours" => Some(&mut ours),
+                _ => None,
+            };
+            if let Some(switch) = switch {
+                *switch = true;
                 continue;
             }
             let value = rest.next().ok_or(USAGE)?.clone();
@@ -61,73 +94,252 @@ impl Args {
                 "--class" => selection.classes.push(value),
                 "--only" => selection.only.push(value),
                 "--except" => selection.except.push(value),
+                "--sample" => sample = Some(value.parse().during("parsing --sample", &value)?),
                 "--jobs" => jobs = value.parse().during("parsing --jobs", &value)?,
                 _ => return Err(USAGE.into()),
             }
         }
+        if (ours && !control_plane) || (again && control_plane) {
+            return Err(USAGE.into());
+        }
         let peer: PathBuf = peer.ok_or(USAGE)?;
         let peer = std::path::absolute(&peer).during("finding", peer.display())?;
-        Ok(Self { peer, list, selection, jobs: jobs.max(1), ours })
+        Ok(Self { peer, list, selection, sample, jobs: jobs.max(1), again, control_plane, ours })
+    }
+}
+
+impl Args {
+    /// Returns `true` if all conformance tests of the suite are selected.
+    fn is_everything(&self) -> bool {
+        self.list.is_none() && self.sample.is_none() && self.selection.is_everything()
     }
 }
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
-    let args = Args::parse(args)?;
+    run_with(&Args::parse(args)?, || match std::env::var_os("WINDLASS") {
+        Some(binary) => Ok(PathBuf::from(binary)),
+        None => step("build windlass", || build::windlass(Profile::Release)),
+    })
+}
+
+/// Returns `true` if a directory has upstream's suite and the programs of its images.
+pub(crate) fn can_run(peer: &Path) -> bool {
+    peer.join(suite::PROGRAM).is_file() && images::check(peer).is_ok()
+}
+
+/// Runs a sample of the tests, which takes a few minutes.
+pub(crate) fn run_sample(peer: &Path, windlass: &Path) -> Result<()> {
+    let peer = peer.display().to_string();
+    let args = ["--peer", &peer, "--sample", SAMPLE].map(str::to_owned);
+    run_with(&Args::parse(&args)?, || Ok(windlass.to_owned()))
+}
+
+fn run_with(args: &Args, windlass: impl FnOnce() -> Result<PathBuf>) -> Result<()> {
     // The user's kubectl may be too old for tests of newer commands.
     let kubectl = tools::directory()?.join("kubectl").display().to_string();
-    let suite = suite::Suite::new(&args.peer, kubectl)?;
-    let tests = match &args.list {
+    let suite = Suite::new(&args.peer, kubectl)?;
+    let mut tests = match &args.list {
         Some(file) => list::read(file, &args.selection)?,
         None => suite.conformance_tests(&args.selection)?,
     };
-    let windlass = match std::env::var_os("WINDLASS") {
-        Some(binary) => PathBuf::from(binary),
-        None => step("build windlass", || build::windlass(Profile::Release))?,
+    if let Some(count) = args.sample {
+        tests = list::sample(tests, count);
+    }
+    if !args.control_plane {
+        images::check(&args.peer)?;
+        machine::install_to_run()?;
+    }
+    let windlass = windlass()?;
+    let directory = target_directory().join("conformance");
+    file::create_directory(&directory)?;
+    if args.control_plane {
+        run_on_control_planes(args, &suite, &tests, &windlass, &directory)
+    } else {
+        run_on_cluster(args, &suite, &tests, &windlass, &directory)
+    }
+}
+
+/// Runs the tests on a cluster with nodes, and writes the book's page if all conformance tests are selected.
+fn run_on_cluster(
+    args: &Args,
+    suite: &Suite,
+    tests: &[Test],
+    windlass: &Path,
+    directory: &Path,
+) -> Result<()> {
+    let version = cluster::containerd_version(&args.peer)?;
+    let file = directory.join("cluster.json");
+    let mut results = if args.again { Results::load(&file)? } else { Results::new(&file) };
+    let passed = |results: &Results, test: &Test| {
+        results.outcomes.get(&test.name).is_some_and(|outcome| outcome.state == State::Passed)
     };
-    let mut sides = vec![Side::Windlass(windlass.clone())];
+    let selected: Vec<&Test> = tests.iter().filter(|test| !passed(&results, test)).collect();
+    let (impossible, possible): (Vec<&Test>, Vec<&Test>) =
+        selected.into_iter().partition(|test| runtime::obstacle(&test.name, &version).is_some());
+    let skipped = |test: &&Test| {
+        let message = runtime::obstacle(&test.name, &version).unwrap_or_default();
+        (test.name.clone(), Outcome { message, ..Outcome::new(State::Skipped) })
+    };
+    results.add(impossible.iter().map(skipped).collect())?;
+    let images = step("make images", || images::make(&suite.images()?, &args.peer, directory))?;
+    let place = directory.join("cluster");
+    let started = Instant::now();
+    let cluster = step("start a cluster", || {
+        let _ = std::fs::remove_dir_all(&place);
+        file::create_directory(&place)?;
+        Cluster::start(windlass, &args.peer, &images, &place)
+    })?;
+    step(&format!("{} tests", possible.len()), || {
+        run_on_target(cluster.target(), suite, &possible, args.jobs, &mut results)
+    })?;
+    drop(cluster);
+    let minutes = started.elapsed().as_secs() / 60;
+    if args.is_everything() || args.again {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let date = output(&mut program("date", ["-u", "+%-d %B %Y"]))?;
+        let setting = format!(
+            "Run on {} on {cores} cores with {}; the last run took {minutes} minutes.",
+            date.trim(),
+            runtime::name(&version)
+        );
+        let all = suite.conformance_tests(&list::Selection::default())?;
+        let page = page::render(&all, &results.outcomes, &setting);
+        file::write(&workspace_root().join(page::PATH), page)?;
+    }
+    summarize(tests, &results, &file)
+}
+
+/// Runs the tests in parallel, then the serial ones, and repeats those that did not pass.
+fn run_on_target(
+    target: Target,
+    suite: &Suite,
+    tests: &[&Test],
+    jobs: usize,
+    results: &mut Results,
+) -> Result<()> {
+    let mut ended = 0;
+    let mut failed = Vec::new();
+    let mut run = |tests: &[&Test], jobs| {
+        suite.run(target, tests, jobs, &mut |outcomes: Outcomes| {
+            ended += outcomes.len();
+            let not_passed = outcomes.iter().filter(|(_, outcome)| outcome.state != State::Passed);
+            failed.extend(not_passed.map(|(name, _)| name.clone()));
+            eprintln!("    {ended} tests have ended, {} did not pass", failed.len());
+            results.add(outcomes)
+        })
+    };
+    let (alone, together): (Vec<&Test>, Vec<&Test>) =
+        tests.iter().partition(|test| test.is_serial());
+    run(&together, jobs)?;
+    run(&alone, 1)?;
+    let again: Vec<&Test> =
+        tests.iter().copied().filter(|test| failed.contains(&test.name)).collect();
+    eprintln!("    {} tests run again, alone", again.len());
+    suite.run(target, &again, 1, &mut |outcomes| results.add(outcomes))
+}
+
+/// Prints the tests that did not pass. Returns an error if there are any.
+fn summarize(tests: &[Test], results: &Results, file: &Path) -> Result<()> {
+    let mut passed = 0;
+    for test in tests {
+        let outcome = results.outcomes.get(&test.name).cloned().unwrap_or_else(Outcome::missing);
+        if outcome.state == State::Passed {
+            passed += 1;
+        } else {
+            println!("{}: {}", outcome.state.name(), test.name);
+            report::print_message(&outcome.message);
+        }
+    }
+    println!("\n{passed} of {} tests passed; results: {}", tests.len(), file.display());
+    if passed == tests.len() {
+        return Ok(());
+    }
+    fail(format!("{} of {} tests did not pass", tests.len() - passed, tests.len()))
+}
+
+fn run_on_control_planes(
+    args: &Args,
+    suite: &Suite,
+    tests: &[Test],
+    windlass: &Path,
+    directory: &Path,
+) -> Result<()> {
+    let mut sides = vec![Side::Windlass(windlass.to_owned())];
     if !args.ours && has_upstream_binaries(&args.peer) {
         sides.push(Side::Upstream(args.peer.clone()));
     }
-    let directory = target_directory().join("conformance");
     let mut columns = Vec::new();
     for side in sides {
         let place = directory.join(side.name());
         columns.push(step(&format!("{} tests on {}", tests.len(), side.name()), || {
-            let mut control_plane = ControlPlane::start(side, &windlass, &place)?;
-            measure(&mut control_plane, &suite, &tests, args.jobs)
+            let mut control_plane = ControlPlane::start(side, windlass, &place)?;
+            measure(&mut control_plane, suite, tests, args.jobs)
         })?);
     }
-    let result = report::Report { tests: &tests, columns: &columns, suite: suite.program() };
-    let file = directory.join("result.json");
+    let result = report::Report { tests, columns: &columns, suite: suite.program() };
+    let file = directory.join("control-plane.json");
     result.write(&file)?;
     result.print();
     println!("\nresult: {}", file.display());
-    let ours = columns.first().map_or(0, |column| column.count(&tests, suite::State::Passed));
+    let ours = columns.first().map_or(0, |column| column.count(tests, State::Passed));
     if ours == tests.len() {
         return Ok(());
     }
     fail(format!("{} of {} tests did not pass on Windlass", tests.len() - ours, tests.len()))
 }
 
-/// Runs all tests on one control plane, phase by phase.
+/// Runs all tests on one control plane. Those that need nodes come last, because nodes would attract the Pods of the
+/// other tests.
 fn measure(
     control_plane: &mut ControlPlane,
-    suite: &suite::Suite,
+    suite: &Suite,
     tests: &[Test],
     jobs: usize,
 ) -> Result<report::Column> {
     let started = Instant::now();
-    let mut outcomes = suite::Outcomes::new();
+    let mut outcomes = Outcomes::new();
+    let kubeconfig = control_plane.kubeconfig();
+    let directory = control_plane.directory.clone();
+    let mut run = |tests: &[&Test], jobs, nodes| {
+        let (directory, kubeconfig) = (directory.as_path(), kubeconfig.as_path());
+        let target = Target { directory, kubeconfig, namespace: None, nodes: Some(nodes) };
+        suite.run(target, tests, jobs, &mut |batch| {
+            outcomes.extend(batch);
+            Ok(())
+        })
+    };
     let (with_nodes, without): (Vec<&Test>, _) = tests.iter().partition(|test| test.wants_nodes());
-    let (alone, together): (Vec<&Test>, _) = without.into_iter().partition(|test| test.is_serial());
-    outcomes.extend(suite.run(control_plane, &together, jobs, Phase::Parallel)?);
-    outcomes.extend(suite.run(control_plane, &alone, 1, Phase::Serial)?);
+    let (alone, together): (Vec<&Test>, Vec<&Test>) =
+        without.into_iter().partition(|test| test.is_serial());
+    run(&together, jobs, 0)?;
+    run(&alone, 1, 0)?;
+    control_plane.check()?;
     if !with_nodes.is_empty() {
         let nodes = nodes::Nodes::start(control_plane)?;
-        outcomes.extend(suite.run(control_plane, &with_nodes, 1, Phase::Nodes)?);
+        run(&with_nodes, 1, 2)?;
         nodes.stop()?;
     }
     control_plane.check()?;
     let seconds = started.elapsed().as_secs_f64();
     Ok(report::Column { side: control_plane.side().clone(), outcomes, seconds })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_switches_and_rejects_those_of_the_other_target() {
+        let parse = |line: &str| {
+            Args::parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        };
+        let args = parse("--peer /p --again --only a --only b --jobs 0").unwrap();
+        assert!(args.again && !args.control_plane);
+        assert_eq!((args.selection.only.len(), args.jobs), (2, 1));
+        assert!(parse("--peer /p --control-plane --ours").unwrap().ours);
+        for line in ["", "--peer", "--peer /p --ours", "--peer /p --control-plane --again", "more"]
+        {
+            assert_eq!(parse(line).unwrap_err().to_string(), USAGE, "{line}");
+        }
+    }
 }

@@ -38,7 +38,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
                   --repeat N runs the tests N times and tabulates failures, with --load under background load
   bench [ARGS]    measure crates, clusters and an API server, and print tables; --peer DIR also measures upstream
   soak [ARGS]     run a cluster under churn and kills for --hours H, and check that nothing grows
-  conformance ... run upstream's test suite against a new control plane
+  conformance ... run upstream's conformance tests on a cluster of three nodes, or on control planes
   blackbox ...    run Ignition's black-box tests against `windlass`, in a virtual machine
   ecosystem ...   run programs of other projects as Pods; without arguments it lists what they need
   goldens ...     compare files of kOps with upstream's expected ones, and count them

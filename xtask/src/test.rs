@@ -1,10 +1,16 @@
 //! `cargo xtask test`: runs all checks that must pass before a change is merged.
 
-use std::{fs, io, num::NonZero, os::unix::fs::symlink, path::Path, thread};
+use std::{
+    fs, io,
+    num::NonZero,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    thread,
+};
 
 use crate::{
     build::{self, Profile},
-    dist,
+    conformance, dist,
     error::{During, Result},
     machine,
     run::{cargo, on_path, output, pass, step, target_directory},
@@ -74,7 +80,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let mut tests = cargo(["test", "--locked", "--workspace", "--exclude", "e2e"]);
     // The end-to-end tests come last, so that the output ends with their result.
     let mut end_to_end = cargo(["test", "--locked", "--package", "e2e", "--test", "it"]);
-    end_to_end.env("WINDLASS", binary).env("WINDLASS_TOOLS", tools);
+    end_to_end.env("WINDLASS", &binary).env("WINDLASS_TOOLS", tools);
     end_to_end.args(["--", "--test-threads", &end_to_end_threads().to_string()]);
     if full {
         end_to_end.arg("--include-ignored");
@@ -96,7 +102,12 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     eprintln!("==> end-to-end tests");
     let result = report::run(&mut end_to_end, &log("end-to-end"));
     teardown::wait();
-    result
+    result?;
+    let peer = std::env::var_os("WINDLASS_PEER").map(PathBuf::from);
+    match peer.filter(|peer| conformance::can_run(peer)) {
+        Some(peer) => conformance::run_sample(&peer, &binary),
+        None => Ok(()),
+    }
 }
 
 /// The number of end-to-end tests that run side by side. It exceeds the number of processors, because these tests wait

@@ -19,13 +19,26 @@ impl Test {
         self.name.contains("[Serial]")
     }
 
+    /// Returns the group that owns the test, such as `sig-node`.
+    pub(super) fn group(&self) -> &str {
+        let group = self.name.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+        group.map_or("", |(group, _)| group)
+    }
+
+    /// Returns the name without labels such as `[Conformance]`, but for the group.
+    pub(super) fn title(&self) -> String {
+        let is_label = |(index, word): &(usize, &str)| *index > 0 && word.starts_with('[');
+        let words = self.name.split(' ').enumerate().filter(|word| !is_label(word));
+        words.map(|(_, word)| word).collect::<Vec<_>>().join(" ")
+    }
+
     pub(super) fn wants_nodes(&self) -> bool {
         self.class == "api+node"
     }
 }
 
 /// The selection of tests. An empty list selects everything.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Selection {
     pub(super) classes: Vec<String>,
     pub(super) only: Vec<String>,
@@ -33,6 +46,10 @@ pub(super) struct Selection {
 }
 
 impl Selection {
+    pub(super) fn is_everything(&self) -> bool {
+        [&self.classes, &self.only, &self.except].into_iter().all(Vec::is_empty)
+    }
+
     pub(super) fn takes(&self, test: &Test) -> bool {
         let named = |texts: &[String]| texts.iter().any(|text| test.name.contains(text));
         (self.classes.is_empty() || self.classes.contains(&test.class))
@@ -64,6 +81,13 @@ fn parse(text: &str, selection: &Selection) -> Result<Vec<Test>> {
     Ok(tests)
 }
 
+/// Returns `count` of the tests, spread evenly over the list.
+pub(super) fn sample(tests: Vec<Test>, count: usize) -> Vec<Test> {
+    let all = tests.len();
+    let ends_share = |index: &usize| index * count / all != (index + 1) * count / all;
+    tests.into_iter().enumerate().filter(|(index, _)| ends_share(index)).map(|(_, t)| t).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,6 +114,27 @@ mod tests {
         assert_eq!(chosen, ["[sig-a] reads [Conformance]"]);
         let only = texts(&["sig-b", "places"]);
         assert_eq!(names(Selection { only, ..Selection::default() }).len(), 2);
+    }
+
+    #[test]
+    fn spreads_sample_over_list() {
+        let test = |number: usize| Test { class: String::new(), name: number.to_string() };
+        let names = |count| {
+            let tests = sample((0..446).map(test).collect(), count);
+            tests.into_iter().map(|test| test.name.parse().unwrap()).collect::<Vec<usize>>()
+        };
+        assert_eq!(names(0), [0; 0]);
+        assert_eq!(names(2), [222, 445]);
+        assert_eq!(names(60).len(), 60);
+        assert!(names(60).windows(2).all(|pair| (7..=8).contains(&(pair[1] - pair[0]))));
+        assert_eq!(names(1000).len(), 446);
+    }
+
+    #[test]
+    fn names_group_and_title_without_labels() {
+        let name = "[sig-a] Thing [Slow] [LinuxOnly] does [x] it [Conformance]".to_owned();
+        let test = Test { class: String::new(), name };
+        assert_eq!((test.group(), test.title().as_str()), ("sig-a", "[sig-a] Thing does it"));
     }
 
     #[test]

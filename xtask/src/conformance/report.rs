@@ -47,9 +47,8 @@ impl Report<'_> {
             for column in self.columns {
                 let outcome = column.outcome(test);
                 if outcome.state != State::Passed {
-                    println!("{} on {}: {}", name(outcome.state), column.side.name(), test.name);
-                    let message = outcome.message.lines().filter(|line| !line.trim().is_empty());
-                    message.take(6).for_each(|line| println!("    {line}"));
+                    println!("{} on {}: {}", outcome.state.name(), column.side.name(), test.name);
+                    print_message(&outcome.message);
                 }
             }
         }
@@ -77,7 +76,7 @@ impl Report<'_> {
             let mut row = json!({"name": test.name, "class": test.class});
             for column in self.columns {
                 let outcome = column.outcome(test);
-                row[column.side.name()] = json!({"state": name(outcome.state),
+                row[column.side.name()] = json!({"state": outcome.state.name(),
                     "seconds": (outcome.seconds * 1000.0).round() / 1000.0, "message": outcome.message});
             }
             row
@@ -104,12 +103,10 @@ impl Report<'_> {
     }
 }
 
-fn name(state: State) -> &'static str {
-    match state {
-        State::Passed => "passed",
-        State::Failed => "failed",
-        State::Skipped => "skipped",
-    }
+/// Prints the first lines of a test's message.
+pub(super) fn print_message(message: &str) {
+    let lines = message.lines().filter(|line| !line.trim().is_empty());
+    lines.take(6).for_each(|line| println!("    {line}"));
 }
 
 /// Returns the version and hash of each binary, because a result is useless without the measured version.

@@ -5,16 +5,18 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Child, Command},
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
 };
 
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::list::{Selection, Test};
 use crate::{
-    control_plane::ControlPlane,
     error::{During, Result, fail},
     file::{create_directory, read},
-    run::{log_to, output, program},
+    run::{join, log_to, output, program},
 };
 
 /// The result of a test.
@@ -26,47 +28,64 @@ pub(super) enum State {
     Skipped,
 }
 
+impl State {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Failed => "failed",
+            Self::Skipped => "skipped",
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
     pub(super) state: State,
     pub(super) seconds: f64,
     pub(super) message: String,
+    /// The message of the first failure, if the test has run again.
+    pub(super) first_failure: Option<String>,
 }
 
 impl Outcome {
+    pub(super) fn new(state: State) -> Self {
+        Self { state, seconds: 0.0, message: String::new(), first_failure: None }
+    }
+
     /// The outcome of a test that the suite did not report, because it has no such test or crashed.
     pub(super) fn missing() -> Self {
         let message = "the suite did not report this test".to_owned();
-        Self { state: State::Failed, seconds: 0.0, message }
+        Self { message, ..Self::new(State::Failed) }
+    }
+
+    /// Returns `true` if the test ran, whatever its result.
+    pub(super) fn has_run(&self) -> bool {
+        self.state != State::Skipped
+    }
+
+    /// Returns the message if the test did not pass.
+    pub(super) fn failure(&self) -> Option<&str> {
+        Some(self.message.as_str()).filter(|_| self.state != State::Passed)
     }
 }
 
-/// A set of tests that may run together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    Parallel,
-    Serial,
-    /// The tests that need nodes, which would attract the Pods of the other tests.
-    Nodes,
-}
-
-impl Phase {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Parallel => "parallel",
-            Self::Serial => "serial",
-            Self::Nodes => "nodes",
-        }
-    }
-
-    /// Returns the flag with the number of nodes. Without it, the suite does not start unless there is a node.
-    fn nodes(self) -> &'static str {
-        if self == Self::Nodes { "--num-nodes=2" } else { "--num-nodes=0" }
-    }
+/// The cluster or control plane on which tests run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target<'a> {
+    /// The directory of the suite's reports and logs.
+    pub(super) directory: &'a Path,
+    pub(super) kubeconfig: &'a Path,
+    /// The network namespace of the cluster, if it has one.
+    pub(super) namespace: Option<&'a str>,
+    /// The number of nodes that the suite expects. Without a number the suite counts them, and needs at least one.
+    pub(super) nodes: Option<usize>,
 }
 
 /// The outcomes by test name.
 pub(super) type Outcomes = HashMap<String, Outcome>;
+
+/// The file name of upstream's suite.
+pub(super) const PROGRAM: &str = "e2e.test";
 
 pub(super) struct Suite {
     program: PathBuf,
@@ -78,7 +97,7 @@ const TIMEOUT: &str = "--ginkgo.timeout=2h";
 
 impl Suite {
     pub(super) fn new(peer: &Path, kubectl: String) -> Result<Self> {
-        let program = peer.join("e2e.test");
+        let program = peer.join(PROGRAM);
         if !program.is_file() {
             return fail(format!(
                 "{} is missing: --peer needs upstream's suite",
@@ -110,50 +129,61 @@ impl Suite {
         Ok(tests)
     }
 
-    /// Runs tests in `jobs` parallel processes.
-    pub(super) fn run(
-        &self,
-        control_plane: &mut ControlPlane,
-        tests: &[&Test],
-        jobs: usize,
-        phase: Phase,
-    ) -> Result<Outcomes> {
-        let mut running = Vec::new();
-        for (number, share) in shares(tests, jobs).into_iter().enumerate() {
-            let directory =
-                control_plane.directory.join(format!("suite-{}-{number}", phase.name()));
-            create_directory(&directory)?;
-            running.push((self.start(control_plane, &share, phase, &directory)?, share, directory));
-        }
-        let mut outcomes = Outcomes::new();
-        for (mut child, share, directory) in running {
-            // The exit code is nonzero if a test failed, which the report shows in detail.
-            child.wait().during("waiting for", "the suite")?;
-            match read_report(&directory.join("report.json")) {
-                // The report lists the tests of other shares as skipped.
-                Ok(report) => {
-                    outcomes.extend(report.into_iter().filter(|(name, _)| is_in(&share, name)))
-                }
-                Err(error) => eprintln!("    no report, see {}: {error}", directory.display()),
-            }
-        }
-        control_plane.check()?;
-        Ok(outcomes)
+    /// Returns the names of all images that the suite may use.
+    pub(super) fn images(&self) -> Result<String> {
+        output(&mut program(&self.program, ["--list-images"]))
     }
 
-    fn start(
+    /// Runs tests in `jobs` parallel processes. Each process runs a batch of tests, whose outcomes `done` receives.
+    pub(super) fn run(
         &self,
-        control_plane: &ControlPlane,
+        target: Target,
         tests: &[&Test],
-        phase: Phase,
-        directory: &Path,
-    ) -> Result<Child> {
-        let mut command = Command::new(&self.program);
+        jobs: usize,
+        done: &mut (dyn FnMut(Outcomes) -> Result<()> + Send),
+    ) -> Result<()> {
+        let batches = tests.chunks(batch_size(tests.len(), jobs));
+        let (next, done) = (Mutex::new(batches), Mutex::new(done));
+        let work = || {
+            loop {
+                let Some(batch) = next.lock().next() else { return Ok(()) };
+                let outcomes = self.run_batch(target, batch)?;
+                (done.lock())(outcomes)?;
+            }
+        };
+        thread::scope(|scope| {
+            let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(work)).collect();
+            workers.into_iter().try_for_each(|worker| join(worker)?)
+        })
+    }
+
+    fn run_batch(&self, target: Target, tests: &[&Test]) -> Result<Outcomes> {
+        let directory = new_directory(target.directory)?;
+        let mut child = self.start(target, tests, &directory)?;
+        // The exit code is nonzero if a test failed, which the report shows in detail.
+        child.wait().during("waiting for", "the suite")?;
+        let report = read_report(&directory.join("report.json")).unwrap_or_else(|error| {
+            eprintln!("    no report, see {}: {error}", directory.display());
+            Outcomes::new()
+        });
+        // The report lists the tests of other batches as skipped.
+        let outcome = |test: &&Test| report.get(&test.name).cloned();
+        let outcome = |test| outcome(test).unwrap_or_else(Outcome::missing);
+        Ok(tests.iter().map(|test| (test.name.clone(), outcome(test))).collect())
+    }
+
+    fn start(&self, target: Target, tests: &[&Test], directory: &Path) -> Result<Child> {
+        let mut command = match target.namespace {
+            Some(name) => program("nsenter", [format!("--net=/run/netns/{name}")]),
+            None => Command::new("env"),
+        };
         command
-            .arg(flag("--kubeconfig", &control_plane.kubeconfig()))
+            .arg(&self.program)
+            .arg(flag("--kubeconfig", target.kubeconfig))
             .args(["--provider=skeleton", "--allowed-not-ready-nodes=-1"])
             .args(["--ginkgo.no-color", "--ginkgo.flake-attempts=1", TIMEOUT])
-            .args(["--node-os-distro=custom", phase.nodes()])
+            .arg("--node-os-distro=custom")
+            .args(target.nodes.map(|nodes| format!("--num-nodes={nodes}")))
             .arg(format!("--kubectl-path={}", self.kubectl))
             .arg(flag("--ginkgo.json-report", &directory.join("report.json")))
             .arg(format!("--ginkgo.focus={}", focus(tests)))
@@ -163,24 +193,25 @@ impl Suite {
     }
 }
 
+/// Creates a directory for one process of the suite.
+fn new_directory(parent: &Path) -> Result<PathBuf> {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let directory = parent.join(format!("suite-{number}"));
+    create_directory(&directory)?;
+    Ok(directory)
+}
+
+/// The largest number of tests of one process. A larger one would start fewer processes, but delay the results.
+const LARGEST_BATCH: usize = 8;
+
+/// Returns the number of tests of one process. Every job gets several batches, because some take far longer.
+fn batch_size(tests: usize, jobs: usize) -> usize {
+    (tests / (4 * jobs.max(1))).clamp(1, LARGEST_BATCH)
+}
+
 fn flag(name: &str, path: &Path) -> String {
     format!("{name}={}", path.display())
-}
-
-fn is_in(share: &[&Test], name: &str) -> bool {
-    share.iter().any(|test| test.name == name)
-}
-
-/// Distributes tests round robin, because adjacent tests tend to take the same time.
-fn shares<'a>(tests: &[&'a Test], jobs: usize) -> Vec<Vec<&'a Test>> {
-    let mut shares = vec![Vec::new(); jobs.min(tests.len())];
-    let count = shares.len();
-    for (number, test) in tests.iter().enumerate() {
-        if let Some(share) = shares.get_mut(number % count) {
-            share.push(*test);
-        }
-    }
-    shares
 }
 
 /// Returns a regular expression that matches these tests, and otherwise only tests whose names end like them. The suite
@@ -220,7 +251,8 @@ fn outcome(spec: &Value) -> (String, Outcome) {
     };
     let nanoseconds = spec["RunTime"].as_f64().unwrap_or_default();
     let message = spec["Failure"]["Message"].as_str().unwrap_or_default().to_owned();
-    (texts.join(" "), Outcome { state, seconds: nanoseconds / 1e9, message })
+    let seconds = nanoseconds / 1e9;
+    (texts.join(" "), Outcome { seconds, message, ..Outcome::new(state) })
 }
 
 #[cfg(test)]
@@ -232,13 +264,11 @@ mod tests {
     }
 
     #[test]
-    fn distributes_all_tests() {
-        let tests = ["a", "b", "c", "d", "e"].map(test);
-        let tests: Vec<&Test> = tests.iter().collect();
-        let sizes = |jobs| shares(&tests, jobs).iter().map(Vec::len).collect::<Vec<_>>();
-        assert_eq!(sizes(2), [3, 2]);
-        assert_eq!(sizes(9), [1, 1, 1, 1, 1]);
-        assert!(shares(&[], 4).is_empty());
+    fn gives_every_job_several_batches() {
+        assert_eq!(batch_size(446, 4), 8);
+        assert_eq!(batch_size(60, 4), 3);
+        assert_eq!(batch_size(3, 4), 1);
+        assert_eq!(batch_size(0, 4), 1);
     }
 
     #[test]
