@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::{Error, manifests::EtcdMember};
 
 /// The number of minor versions by which a kubelet may be older than the API server.
-const KUBELET_SKEW: u64 = 3;
+pub const KUBELET_SKEW: u64 = 3;
 
 /// The annotation of a static Pod with the digest of Windlass' binary, from which its image was built. The image's name
 /// does not change with the binary, and a changed annotation restarts the Pod.

@@ -25,7 +25,7 @@ pub use command_flags::{check, shape};
 use global::GlobalFlags;
 pub use program::Program;
 
-use crate::{Error, node::TakeAddress, reset::CleanUp};
+use crate::{Error, node::TakeAddress, reset::CleanUp, upgrade::ReviewCorefile};
 
 /// kubeadm's commands, with kubeadm's help texts.
 #[derive(Debug, Subcommand)]
@@ -78,6 +78,8 @@ pub struct ComponentHooks {
     pub clean_up: CleanUp,
     /// Takes the virtual IP address for the first control plane at `init`.
     pub take_address: TakeAddress,
+    /// Reviews the Corefile before an `upgrade`.
+    pub review_corefile: ReviewCorefile,
 }
 
 /// Runs a command in a Tokio runtime.
@@ -89,7 +91,7 @@ pub async fn run(command: Command, program: Program, hooks: ComponentHooks) -> R
         Command::Init(args) => init::run(*args, program, hooks.take_address).await,
         Command::Join(args) => join::run(*args, program).await,
         Command::Reset(args) => reset::run(*args, hooks.clean_up).await,
-        Command::Upgrade(args) => upgrade::run(*args, program).await,
+        Command::Upgrade(args) => upgrade::run(*args, program, hooks.review_corefile).await,
         Command::Token(args) => token::run(args, program).await,
         Command::Certs(args) => certs::run(args, program).await,
         Command::Config(args) => config::run(args, program).await,

@@ -63,9 +63,14 @@ pub(crate) fn for_join(node: &Node, as_control_plane: bool) -> Vec<Check> {
     all
 }
 
-/// Returns the check of the node's load balancer, if the cluster has one. A joining machine reads that from the
-/// cluster.
-pub(crate) fn for_balancer(node: &Node) -> Option<Check> {
+/// Returns the checks of a joining machine that need the cluster's configuration.
+pub(crate) fn for_cluster(node: &Node) -> Vec<Check> {
+    let version = checks::kubelet_version(&node.config.cluster.kubernetes_version);
+    std::iter::once(version).chain(for_balancer(node)).collect()
+}
+
+/// Returns the check of the node's load balancer, if the cluster has one.
+fn for_balancer(node: &Node) -> Option<Check> {
     let balancer = node.config.cluster.node_balancer.as_ref()?;
     u16::try_from(balancer.port).ok().map(checks::port)
 }
@@ -112,6 +117,22 @@ pub(crate) fn unhealthy(
             none(missing, "static Pod manifests are missing", "run upgrade on a control plane"),
         ),
     ]
+}
+
+/// Returns the check of a Corefile, given the errors of the DNS server that an upgrade installs.
+pub(crate) fn unsupported_plugins(errors: &[String]) -> Check {
+    let result = if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(Problem::error(
+            format!(
+                "there are unsupported plugins in the CoreDNS Corefile:\n\t\t{}",
+                errors.join("\n\t\t")
+            ),
+            "edit the Corefile: kubectl -n kube-system edit configmap coredns",
+        ))
+    };
+    Check::new("CoreDNSUnsupportedPlugins", result)
 }
 
 fn control_plane(node: &Node) -> Vec<Check> {

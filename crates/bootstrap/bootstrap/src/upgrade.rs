@@ -9,6 +9,7 @@ mod addon;
 mod cluster_state;
 mod context;
 mod control_plane;
+mod corefile;
 mod diff;
 mod kubelet;
 mod machine;
@@ -19,7 +20,7 @@ mod replace;
 mod settings;
 
 pub use cluster_state::ClusterState;
-pub use context::{Ctx, Options, Role, WaitForHealth};
+pub use context::{CorefileReview, Ctx, Options, ReviewCorefile, Role, WaitForHealth};
 pub(crate) use control_plane::explain;
 pub use diff::{ManifestDiff, diff};
 pub use machine::{Machine, read_machine};

@@ -6,7 +6,7 @@ use bootstrap_core::{Layout, addons};
 use client::Client;
 use telemetry::Recorder;
 
-use crate::{cluster::Cluster, error::Error, metrics, network, paths};
+use crate::{cluster::Cluster, error::Error, load_balancer, metrics, network, paths};
 
 /// Runs the agent until shutdown.
 pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
@@ -80,13 +80,7 @@ fn start_announcements(cluster: &Cluster, tasks: &rt::Tasks) -> Result<(), Error
         beside: (!cluster.is_member()).then_some(cluster.settings.address),
     };
     let kubeconfig = Layout::under(cluster.home()).kubeconfig(network::KUBECONFIG);
-    let client = Client::from_kubeconfig_file(&kubeconfig, "windlass-load-balancer")?;
-    let net = Arc::new(netlink::Kernel::open()?);
-    let running = tasks.clone();
-    tasks.essential("load balancer addresses", async move {
-        vip::announce(settings, client, net, &running).await;
-    });
-    Ok(())
+    load_balancer::start(settings, &kubeconfig, tasks)
 }
 
 /// Returns the ports of this host that lead to node ports.

@@ -70,6 +70,12 @@ pub enum Error {
          with --pod-network-cidr"
     )]
     NoPodRange,
+    #[error(
+        "the controller manager has no load balancer ranges (controllerManager.extraArgs in the ConfigMap \
+         kubeadm-config); without --load-balancer-ranges, service-lb-controller gives the nodes' own addresses, which \
+         nodes need not announce"
+    )]
+    NoLoadBalancerRanges,
     #[error("several nodes require an IPv4 address of this host; set one with --address")]
     NoIpv4,
     #[error("the link range {0:?} in the cluster's settings is invalid, expected: a CIDR")]

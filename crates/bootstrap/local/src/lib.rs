@@ -10,6 +10,7 @@
 //!
 //! Invariant: everything that `up` creates lies under the cluster's root or has its name, and `down` removes it.
 
+mod addon;
 mod agent;
 mod certs;
 mod cluster;
@@ -24,6 +25,7 @@ mod error;
 mod health;
 mod images;
 mod kubectl;
+mod load_balancer;
 mod logs;
 mod manifests;
 mod manifests_error;
@@ -59,6 +61,10 @@ pub use control_plane::{load_encryption, run as run_control_plane};
 pub use down::{Args as DownArgs, run as down};
 pub use error::Error;
 pub use kubectl::{Args as KubectlArgs, run as kubectl};
+pub use load_balancer::{
+    Command as LoadBalancerCommand, print as print_load_balancer, remove as remove_load_balancer,
+    run as run_load_balancer,
+};
 pub use logs::{Args as LogsArgs, run as logs};
 pub use manifests_error::ManifestsError;
 pub use network::{Command as NetworkCommand, print as print_network, run as run_network};

@@ -250,7 +250,7 @@ async fn api(
     // Applied first: agents retry forbidden requests with an increasing backoff.
     let mut objects = addons::network::access();
     if !cluster.settings.config.load_balancer.ranges.is_empty() {
-        objects.extend(addons::load_balancer::objects());
+        objects.extend(addons::load_balancer::access());
     }
     progress.step("let the Pod network look", apply(client, objects)).await
 }

@@ -274,10 +274,9 @@ pub(crate) fn directives(
         |line, reason: &str| CorefileError { file: file.clone(), line, reason: reason.to_owned() };
     let mut open: Vec<Directive> = vec![Directive::default()];
     for line in lines(text).map_err(|line| error(line, "a quotation mark is not closed"))? {
+        let (opens, closes) = (line.opens(), line.closes());
         let Line { number, mut words } = line;
-        if let [word] = words.as_slice()
-            && word.is("}")
-        {
+        if closes {
             let Some(closed) = open.pop().filter(|_| !open.is_empty()) else {
                 return Err(error(number, "this brace closes a block that no line opens"));
             };
@@ -286,7 +285,6 @@ pub(crate) fn directives(
             }
             continue;
         }
-        let opens = words.last().is_some_and(|word| word.is("{"));
         if opens {
             words.pop();
         }
@@ -311,13 +309,30 @@ pub(crate) fn directives(
     }
 }
 
-struct Line {
-    number: usize,
-    words: Vec<Word>,
+/// A line of a Corefile that has words.
+pub(crate) struct Line {
+    /// The number of the line, counted from 1.
+    pub(crate) number: usize,
+    /// The words, with the brace at the end that opens a block.
+    pub(crate) words: Vec<Word>,
 }
 
-struct Word {
-    text: String,
+impl Line {
+    /// Returns `true` if the line opens a block.
+    pub(crate) fn opens(&self) -> bool {
+        self.words.last().is_some_and(|word| word.is("{"))
+    }
+
+    /// Returns `true` if the line closes a block.
+    pub(crate) fn closes(&self) -> bool {
+        matches!(self.words.as_slice(), [word] if word.is("}"))
+    }
+}
+
+/// A word of a line.
+pub(crate) struct Word {
+    /// The text without quotation marks.
+    pub(crate) text: String,
     quoted: bool,
 }
 
@@ -328,7 +343,7 @@ impl Word {
 }
 
 /// Splits a text into lines of words. Returns the line of a quotation mark that is not closed as an error.
-fn lines(text: &str) -> Result<Vec<Line>, usize> {
+pub(crate) fn lines(text: &str) -> Result<Vec<Line>, usize> {
     let mut lines: Vec<Line> = Vec::new();
     let (mut number, mut is_new) = (1, true);
     let mut rest = text.chars().peekable();

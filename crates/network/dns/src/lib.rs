@@ -28,6 +28,7 @@ pub mod zone;
 mod zonefile;
 
 pub use cluster::{ClusterError, ConnectError};
+pub use corefile::{Migration, check as check_corefile, migrate as migrate_corefile};
 pub use directive::{CorefileError, Fallthrough};
 pub use flags::Args;
 pub use run::{Options, RunError, run};

@@ -66,6 +66,8 @@ pub(crate) enum Command {
     KubeProxy(proxy::Args),
     #[command(subcommand)]
     Network(local::NetworkCommand),
+    #[command(subcommand)]
+    LoadBalancer(local::LoadBalancerCommand),
     /// The default StorageClass as an add-on
     #[command(subcommand)]
     Storage(local::StorageCommand),

@@ -7,8 +7,8 @@ use bootstrap::host::Host;
 use netlink::{Kernel, Net};
 use serde_json::Value;
 
-/// Removes the service proxy's rules, and the bridge, tunnel, routes, rules and configuration of Windlass's Pod
-/// network. Other networks are not touched. Returns the errors.
+/// Removes the service proxy's rules, the bridge, tunnel, routes, rules and configuration of Windlass's Pod network,
+/// and announced addresses. Other networks are not touched. Returns the errors.
 pub(crate) fn remove(host: &Host) -> Vec<String> {
     // Another root than `/` has no kernel state.
     if *host != Host::default() {
@@ -27,6 +27,7 @@ pub(crate) fn remove(host: &Host) -> Vec<String> {
     let mut left: Vec<String> = rules.err().map(|e| e.to_string()).into_iter().collect();
     left.extend(podnet::remove(&net, podnet::ADDON_DEVICE).err().map(|e| e.to_string()));
     left.extend(remove_plugin(host));
+    left.extend(local::remove_load_balancer().err().map(|e| e.to_string()));
     left.extend(crate::address::release(host).map(|e| e.to_string()));
     let mut networks = Vec::new();
     let entries = std::fs::read_dir(host.path(CNI_CONFIGURATION)).into_iter().flatten().flatten();

@@ -182,6 +182,7 @@ fn run(command: Command) -> ExitCode {
             run_command("windlass", local::print_storage())
         }
         Command::Network(command) => run_network(command),
+        Command::LoadBalancer(command) => run_load_balancer(command),
         Command::Internal(command) => internal::run(command),
         Command::Kubelet(args) => {
             run_component("kubelet", |tasks| components::kubelet(args, tasks))
@@ -218,6 +219,19 @@ fn run_network(command: local::NetworkCommand) -> ExitCode {
     }
 }
 
+fn run_load_balancer(command: local::LoadBalancerCommand) -> ExitCode {
+    match command {
+        local::LoadBalancerCommand::Print(args) => {
+            run_command("windlass", local::print_load_balancer(args))
+        }
+        local::LoadBalancerCommand::Run(args) => {
+            run_component("load-balancer", async move |tasks| {
+                local::run_load_balancer(args, &tasks).await
+            })
+        }
+    }
+}
+
 fn status(args: local::StatusArgs) -> ExitCode {
     match block_on(local::status(args)) {
         Ok(true) => ExitCode::SUCCESS,
@@ -248,8 +262,18 @@ fn run_metal(command: Metal) -> ExitCode {
 }
 
 /// The operations of other components that kubeadm's commands need.
-const HOOKS: bootstrap::cmd::ComponentHooks =
-    bootstrap::cmd::ComponentHooks { clean_up: leftovers::remove, take_address: address::claim };
+const HOOKS: bootstrap::cmd::ComponentHooks = bootstrap::cmd::ComponentHooks {
+    clean_up: leftovers::remove,
+    take_address: address::claim,
+    review_corefile,
+};
+
+/// Migrates a Corefile, and checks the result with the parser of the DNS server.
+fn review_corefile(text: &str) -> bootstrap::upgrade::CorefileReview {
+    let dns::Migration { text: migrated, notices } = dns::migrate_corefile(text);
+    let errors = dns::check_corefile(&migrated).iter().map(ToString::to_string).collect();
+    bootstrap::upgrade::CorefileReview { migrated, notices, errors }
+}
 
 /// Runs a kOps command.
 fn run_kops(args: &kops::Args) -> ExitCode {

@@ -37,6 +37,7 @@ const PAGES: &[(&str, &str, &[&str])] = &[
             "dashboard",
             "images",
             "network",
+            "load-balancer",
             "storage",
             "store",
             "snapshot",

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     Error, UpgradeError, cluster, phase,
-    upgrade::{self, Component, Ctx, Options, Plan, Role},
+    upgrade::{self, Component, Ctx, Options, Plan, ReviewCorefile, Role},
 };
 use version::KUBERNETES_VERSION;
 
@@ -164,8 +164,12 @@ struct DiffFlags {
     context_lines: Option<usize>,
 }
 
-pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
-    let site = Site { global: args.global, program };
+pub(super) async fn run(
+    args: Args,
+    program: Program,
+    review_corefile: ReviewCorefile,
+) -> Result<(), Error> {
+    let site = Site { global: args.global, program, review_corefile };
     match args.command {
         Command::Plan(flags) => site.plan(*flags).await,
         Command::Apply(workflow) => match workflow.chosen() {
@@ -184,6 +188,7 @@ pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
 struct Site {
     global: GlobalFlags,
     program: Program,
+    review_corefile: ReviewCorefile,
 }
 
 /// The settings of one command, from its flags and its part of the UpgradeConfiguration.
@@ -378,6 +383,7 @@ impl Site {
         let mut node = flags.node(all, layout, self.program)?;
         node.use_client(client);
         let mut ctx = Ctx::new(node, machine.role, target, settings.options);
+        ctx.review_corefile = self.review_corefile;
         ctx.ignored = flags.ignored(&settings.ignored)?;
         if settings.dry_run && command != "upgrade diff" {
             let directory = dry_run_dir("KUBEADM_UPGRADE_DRYRUN_DIR", "kubeadm-upgrade-dryrun")?;

@@ -17,8 +17,7 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
             preflight::check_runtime(&ctx.node, &ctx.ignored).await?;
             let cluster = ctx.discover().await?;
             reject_taken_name(&cluster.client, &ctx.join.node_registration.name).await?;
-            let balancer = preflight::for_balancer(&ctx.node).into_iter().collect();
-            preflight::check(balancer, &ctx.ignored)?;
+            preflight::check(preflight::for_cluster(&ctx.node), &ctx.ignored)?;
             if !as_control_plane {
                 preflight::ensure_node_images(&ctx.node, &ctx.ignored).await?;
                 return Ok(Outcome::done());

@@ -7,7 +7,7 @@ use std::{
 };
 
 use api_config::kubeadm::{ExternalEtcd, Networking};
-use bootstrap_core::images::version_tag;
+use bootstrap_core::{images::version_tag, upgrade::KUBELET_SKEW};
 
 use super::check::{Check, Problem, label};
 use crate::{host::Host, node::Node, service};
@@ -15,11 +15,6 @@ use version::KUBERNETES_VERSION;
 
 /// Checks the requested version. This release sets up clusters of its own minor version and the previous one.
 pub(super) fn version(requested: &str) -> Check {
-    let minor = |version: &str| {
-        let mut parts =
-            version.trim_start_matches('v').split(['.', '-', '+']).map(str::parse::<u32>);
-        Some((parts.next()?.ok()?, parts.next()?.ok()?))
-    };
     let own = minor(KUBERNETES_VERSION).unwrap_or_default();
     let result = match minor(requested) {
         None => Err(Problem::error(
@@ -38,6 +33,44 @@ pub(super) fn version(requested: &str) -> Check {
         Some(_) => Ok(()),
     };
     Check::new("KubernetesVersion", result)
+}
+
+/// Checks that this version's kubelet may join a cluster: it must not be newer than the control plane.
+pub(super) fn kubelet_version(control_plane: &str) -> Check {
+    let own = minor(KUBERNETES_VERSION).unwrap_or_default();
+    let result = match minor(control_plane) {
+        None => Err(Problem::warning(
+            format!(
+                "the version {control_plane:?} of the control plane is no version of Kubernetes"
+            ),
+            "look at kubernetesVersion in the ConfigMap kubeadm-config",
+        )),
+        Some(cluster) if cluster < own => Err(Problem::error(
+            format!(
+                "the kubelet version is higher than the control plane version. This is not a supported version skew \
+                 and may lead to a malfunctional cluster. Kubelet version: \"{KUBERNETES_VERSION}\" Control plane \
+                 version: \"{control_plane}\""
+            ),
+            "upgrade the control plane first, or join with an older release",
+        )),
+        Some((major, number)) if major != own.0 || number > own.1 + KUBELET_SKEW => {
+            Err(Problem::error(
+                format!(
+                    "the kubelet {KUBERNETES_VERSION} is more than {KUBELET_SKEW} minor versions older than the \
+                     control plane, which is {control_plane}"
+                ),
+                "join with a newer release",
+            ))
+        }
+        Some(_) => Ok(()),
+    };
+    Check::new("KubeletVersion", result)
+}
+
+/// Returns the major and the minor version.
+fn minor(version: &str) -> Option<(u64, u64)> {
+    let mut parts = version.trim_start_matches('v').split(['.', '-', '+']).map(str::parse::<u64>);
+    Some((parts.next()?.ok()?, parts.next()?.ok()?))
 }
 
 pub(super) fn port(port: u16) -> Check {

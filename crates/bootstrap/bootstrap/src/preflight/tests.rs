@@ -118,6 +118,25 @@ fn ignored_errors_become_warnings() {
 }
 
 #[test]
+fn rejects_clusters_outside_of_the_version_skew_policy() {
+    for (control_plane, expected) in [
+        ("v1.36.0", "fine"),
+        ("v1.36.9+build", "fine"),
+        ("v1.39.9", "fine"),
+        ("v1.35.7", "the kubelet version is higher than the control plane version"),
+        ("v1.36.2-rc.0", "fine"),
+        ("v1.40.0", "more than 3 minor versions older"),
+        ("v2.36.0", "more than 3 minor versions older"),
+        ("v1.99999999999999999999.0", "no version"),
+        ("latest", "no version"),
+        ("", "no version"),
+    ] {
+        let seen = cause(checks::kubelet_version(control_plane));
+        assert!(seen.contains(expected), "{control_plane}: {seen}");
+    }
+}
+
+#[test]
 fn compares_versions_by_number() {
     assert!(version_of("3.5.9") < version_of("3.5.24"));
     assert!(version_of("3.6.0") > version_of("3.5.24"));

@@ -9,7 +9,11 @@ use bootstrap_core::{
 use client::Resource;
 use serde_json::Value;
 
-use super::{cluster_state::not_upgraded, context::Ctx};
+use super::{
+    cluster_state::not_upgraded,
+    context::Ctx,
+    corefile::{CustomCorefile, DNS},
+};
 use crate::{
     Error,
     cluster::get,
@@ -17,7 +21,6 @@ use crate::{
     phase::{Outcome, Phase},
 };
 
-const DNS: &str = "coredns";
 const PROXY: &str = "kube-proxy";
 /// The number of DNS replicas for a Deployment without the field.
 const REPLICAS: u64 = 2;
@@ -39,10 +42,12 @@ pub(super) const PHASES: [Phase<Ctx>; 2] = [
                 let Some(current) = get(&client, &resource, "kube-system", DNS).await? else {
                     return Ok(Outcome::skipped("CoreDNS is not installed"));
                 };
-                let map = get(&client, &Resource::CONFIG_MAPS, "kube-system", DNS).await?;
                 let replicas = current.at("spec.replicas").as_u64().unwrap_or(REPLICAS) as u32;
                 let mut objects = addons::coredns(&ctx.node.config.cluster, replicas)?;
-                keep_corefile(&mut objects, map.as_ref());
+                if let Some(corefile) = CustomCorefile::read(ctx, &client).await? {
+                    corefile.report(ctx);
+                    corefile.keep(&mut objects);
+                }
                 for object in objects.iter_mut().filter(|object| object["kind"] == "Deployment") {
                     keep_resources(object, &current);
                     mark(object, ctx.program.as_deref());
@@ -97,24 +102,6 @@ async fn skip_reason(ctx: &mut Ctx) -> Result<Option<Outcome>, Error> {
     Ok(Some(Outcome::skipped("other control planes have not been upgraded")))
 }
 
-/// Leaves a Corefile out that is not the one of this version.
-fn keep_corefile(objects: &mut Vec<Value>, current: Option<&Value>) {
-    let Some(current) =
-        current.map(|map| map.text("data.Corefile")).filter(|text| !text.is_empty())
-    else {
-        return;
-    };
-    let differs = |object: &Value| {
-        object["kind"] == "ConfigMap" && object.at("data.Corefile").as_str() != Some(current)
-    };
-    if objects.iter().any(differs) {
-        println!(
-            "[upgrade/addon] The Corefile in ConfigMap kube-system/{DNS} is not the default one and is kept"
-        );
-        objects.retain(|object| !differs(object));
-    }
-}
-
 /// Keeps the resources that a user has given to the containers of a Deployment.
 fn keep_resources(new: &mut Value, current: &Value) {
     let current = current.items("spec.template.spec.containers");
@@ -146,19 +133,6 @@ mod tests {
         let mut cluster = ClusterConfiguration::default();
         default_cluster(&mut cluster, &Facts::default());
         addons::coredns(&cluster, 3).unwrap()
-    }
-
-    #[test]
-    fn keeps_changed_corefile() {
-        let all = objects();
-        let default = all.iter().find(|object| object["kind"] == "ConfigMap").unwrap();
-        let changed = json!({"data": {"Corefile": ".:53 {\n whoami\n}\n"}});
-        for (current, kept) in [(None, true), (Some(default), true), (Some(&changed), false)] {
-            let mut written = all.clone();
-            keep_corefile(&mut written, current);
-            assert_eq!(written.iter().any(|object| object["kind"] == "ConfigMap"), kept);
-            assert_eq!(written.len(), all.len() - usize::from(!kept));
-        }
     }
 
     #[test]

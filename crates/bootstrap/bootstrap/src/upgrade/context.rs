@@ -33,6 +33,20 @@ pub struct Options {
 /// Waits for the health check of a component on a machine.
 pub type WaitForHealth = for<'a> fn(&'a Node, &'a str) -> BoxFuture<'a, Result<(), Error>>;
 
+/// The assessment of a Corefile for the DNS server of this version.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CorefileReview {
+    /// The Corefile without plugins and options that CoreDNS has removed.
+    pub migrated: String,
+    /// The changes of the migration, by line.
+    pub notices: Vec<String>,
+    /// The lines of the migrated Corefile that Windlass' own DNS server does not accept.
+    pub errors: Vec<String>,
+}
+
+/// Reviews a Corefile.
+pub type ReviewCorefile = fn(&str) -> CorefileReview;
+
 /// The context of the phases of `upgrade`.
 pub struct Ctx {
     /// The machine, with the cluster's configuration at the target version.
@@ -49,6 +63,8 @@ pub struct Ctx {
     pub confirm: Option<fn() -> Result<bool, Error>>,
     /// Waits until a component of this machine is healthy, after its Pod is ready.
     pub wait_for_health: WaitForHealth,
+    /// Reviews a Corefile for the DNS server of this version.
+    pub review_corefile: ReviewCorefile,
     /// The directory for the files of a dry run, which reads the machine's own files; `None` changes these.
     pub dry_run: Option<PathBuf>,
     /// The digest of this binary, if the cluster's images are built from it.
@@ -68,6 +84,10 @@ impl Ctx {
             ignored: Ignored::default(),
             confirm: None,
             wait_for_health: |node, name| Box::pin(wait_for_component(node, name)),
+            review_corefile: |text| CorefileReview {
+                migrated: text.to_owned(),
+                ..CorefileReview::default()
+            },
             dry_run: None,
             program: None,
             rebuilt: false,

@@ -8,7 +8,7 @@ use bootstrap_core::{
     upgrade::image_tag,
 };
 
-use super::{cluster_state::ClusterState, context::Ctx, preflight::check_health};
+use super::{cluster_state::ClusterState, context::Ctx, preflight::check_cluster};
 use crate::Error;
 
 /// A component of the cluster, or a part of it on one Node.
@@ -67,7 +67,7 @@ impl Plan {
 pub async fn plan(ctx: &mut Ctx) -> Result<Plan, Error> {
     let client = ctx.node.client().await?;
     let state = ClusterState::read(&client).await?;
-    check_health(&ctx.node, &client, &state, &ctx.ignored).await?;
+    check_cluster(ctx, &client, &state).await?;
     Ok(compare(ctx, &state))
 }
 

@@ -12,7 +12,9 @@ use bootstrap_core::{
 use client::{Client, DeleteOptions, Resource};
 use serde_json::{Value, json};
 
-use super::{cluster_state::ClusterState, context::Ctx, machine::read_pod};
+use super::{
+    cluster_state::ClusterState, context::Ctx, corefile::CustomCorefile, machine::read_pod,
+};
 use crate::{
     Error, UpgradeError,
     error::io,
@@ -37,7 +39,7 @@ pub(super) const APPLY: Phase<Ctx> = Phase {
             preflight::check_runtime(&ctx.node, &ctx.ignored).await?;
             let client = ctx.node.client().await?;
             let state = ClusterState::read(&client).await?;
-            check_health(&ctx.node, &client, &state, &ctx.ignored).await?;
+            check_cluster(ctx, &client, &state).await?;
             let target = format!("v{}", ctx.target);
             println!(
                 "[upgrade/version] You have chosen to upgrade the cluster version to \"{target}\""
@@ -71,14 +73,14 @@ pub(super) const NODE: Phase<Ctx> = Phase {
     },
 };
 
-/// Checks what an upgrade needs from the cluster: a Job can run, all control planes are ready, and this machine has the
-/// static Pods of one.
-pub(super) async fn check_health(
-    node: &Node,
+/// Checks what an upgrade needs from the cluster: a Job can run, all control planes are ready, this machine has the
+/// static Pods of one, and the DNS server accepts the Corefile.
+pub(super) async fn check_cluster(
+    ctx: &Ctx,
     client: &Client,
     state: &ClusterState,
-    ignored: &preflight::Ignored,
 ) -> Result<(), Error> {
+    let node = &ctx.node;
     eprintln!("[upgrade] Running cluster health checks");
     let job = if node.dry_run { Ok(()) } else { run_job(client, node).await };
     let missing: Vec<String> = Component::CONTROL_PLANE
@@ -86,8 +88,12 @@ pub(super) async fn check_health(
         .map(|component| component.file())
         .filter(|file| !node.layout.manifests().join(file).exists())
         .collect();
-    let problems = preflight::unhealthy(job, &state.unready_control_planes, &missing);
-    preflight::check(problems, ignored)
+    let mut checks = preflight::unhealthy(job, &state.unready_control_planes, &missing);
+    if let Some(corefile) = CustomCorefile::read(ctx, client).await? {
+        corefile.report(ctx);
+        checks.push(corefile.check());
+    }
+    preflight::check(checks, &ctx.ignored)
 }
 
 /// Runs a Job of the sandbox image, as a proof that the cluster's controllers, scheduler and kubelets work.

@@ -13,7 +13,11 @@ struct Cli {
 
 /// Runs a command line and returns the text of its error.
 fn kubeadm(args: &[&str]) -> Result<(), String> {
-    let hooks = cmd::ComponentHooks { clean_up: |_| Vec::new(), take_address: |_, _| Ok(()) };
+    let hooks = cmd::ComponentHooks {
+        clean_up: |_| Vec::new(),
+        take_address: |_, _| Ok(()),
+        review_corefile: |_| Default::default(),
+    };
     let mut command = cmd::shape(Cli::command());
     let words = std::iter::once(&"kubeadm").chain(args);
     let mut matches = command.try_get_matches_from_mut(words).map_err(|e| e.to_string())?;

@@ -24,6 +24,7 @@ use bootstrap_core::{
     upgrade::{Allowed, parse_version},
 };
 use client::Resource;
+use futures_util::future::BoxFuture;
 use rt::SystemClock;
 use serde_json::{Value, json};
 use testkit::FakeApi;
@@ -255,6 +256,79 @@ async fn keeps_what_users_changed_in_addons() {
     assert_eq!(map["data"]["Corefile"], corefile);
     let dns = site.api.get(&Resource::DEPLOYMENTS, "kube-system", "coredns").unwrap();
     assert_eq!(dns["spec"]["replicas"], 5);
+}
+
+/// The fake API server with a version, which `upgrade plan` reads.
+struct WithVersion(client::Client);
+
+impl client::Transport for WithVersion {
+    fn send(
+        &self,
+        request: http::Request<client::Body>,
+    ) -> BoxFuture<'_, Result<http::Response<client::Body>, client::Error>> {
+        Box::pin(async move {
+            if request.uri().path() == "/version" {
+                return Ok(http::Response::new(client::full(r#"{"gitVersion": "v1.36.1"}"#)));
+            }
+            self.0.request(request).await
+        })
+    }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn checks_and_migrates_the_corefile_of_a_user() {
+    let site = Site::new("").await;
+    let at =
+        client::PatchTarget { namespace: "kube-system", name: "coredns", ..Default::default() };
+    let data = json!({"data": {"Corefile": "former\n", "names": "of a user"}});
+    site.api.merge(&Resource::CONFIG_MAPS, at, data).await;
+    let corefile = || site.api.get(&Resource::CONFIG_MAPS, "kube-system", "coredns").unwrap();
+    let review = |errors: bool| -> upgrade::ReviewCorefile {
+        let accepted = |_: &str| upgrade::CorefileReview {
+            migrated: "new\n".to_owned(),
+            notices: vec!["Corefile line 1: a change".to_owned()],
+            errors: Vec::new(),
+        };
+        let refused = |text: &str| upgrade::CorefileReview {
+            migrated: text.to_owned(),
+            errors: vec!["Corefile line 3: unknown plugin \"etcd\"".to_owned()],
+            ..Default::default()
+        };
+        if errors { refused } else { accepted }
+    };
+    let plan = async |errors: bool, ignored: &str| {
+        let mut ctx = site.context().await;
+        // Without a dry run, the health check waits for a Job.
+        ctx.node.dry_run = true;
+        let api = WithVersion(site.api.client("test"));
+        ctx.node.use_client(client::Client::new(Arc::new(api), "test"));
+        // Another DNS server has other plugins.
+        ctx.node.config.cluster.image_repository = "windlass.local".to_owned();
+        ctx.review_corefile = review(errors);
+        ctx.ignored = bootstrap::preflight::Ignored::new([ignored.to_owned()]).unwrap();
+        upgrade::plan(&mut ctx).await.map(drop).map_err(|error| error.to_string())
+    };
+    let refused = plan(true, "").await.unwrap_err();
+    assert!(refused.contains("[ERROR CoreDNSUnsupportedPlugins]"), "{refused}");
+    assert!(refused.contains("Corefile line 3: unknown plugin \"etcd\""), "{refused}");
+    plan(true, "corednsunsupportedplugins").await.unwrap();
+    plan(false, "").await.unwrap();
+    assert_eq!(corefile()["data"]["Corefile"], "former\n");
+
+    for _ in 0..2 {
+        let mut ctx = site.context().await;
+        ctx.review_corefile = |text| upgrade::CorefileReview {
+            migrated: text.replace("former", "new"),
+            ..Default::default()
+        };
+        let phases = owned(&["control-plane", "addon"]);
+        let all = upgrade::apply_phases();
+        phase::run(&all, &phases, &[], &quiet(), &mut ctx).await.unwrap();
+        // A repeated upgrade keeps the backup.
+        let expected =
+            json!({"Corefile": "new\n", "Corefile-backup": "former\n", "names": "of a user"});
+        assert_eq!(corefile()["data"], expected);
+    }
 }
 
 #[tokio::test(flavor = "current_thread")]

@@ -23,14 +23,15 @@ pub struct LoadBalancer {
 #[derive(Debug, thiserror::Error)]
 pub enum LoadBalancerError {
     #[error(
-        "--load-balancer-range {range}: {source}; write ranges with commas between them, or nodes, or none"
+        "load balancer range {range:?}: {source}; write ranges with commas between them; --load-balancer-range also \
+         accepts nodes and none"
     )]
     Form { range: String, source: api_meta::CidrError },
-    #[error("--load-balancer-range {range} overlaps {other}, the range of {owner}; choose another")]
+    #[error("load balancer range {range} overlaps {other}, the range of {owner}; choose another")]
     Overlap { range: Cidr, other: Cidr, owner: &'static str },
-    #[error("--load-balancer-range {range} contains {address}, {owner}; choose another")]
+    #[error("load balancer range {range} contains {address}, {owner}; choose another")]
     Contains { range: Cidr, address: IpAddr, owner: &'static str },
-    #[error("--load-balancer-range {0} is not a range of unicast addresses; choose another")]
+    #[error("load balancer range {0} is not a range of unicast addresses; choose another")]
     Special(Cidr),
 }
 

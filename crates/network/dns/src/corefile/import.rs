@@ -17,11 +17,11 @@ const MAX_LINES: usize = 200_000;
 /// The size of an imported file.
 const MAX_FILE: u64 = 16 << 20;
 
-/// Returns the server blocks of a Corefile after imports. Files are relative to `folder`, and `variable` returns the
-/// value of an environment variable.
+/// Returns the server blocks of a Corefile after imports. Files are relative to `folder`, and left out without one.
+/// `variable` returns the value of an environment variable.
 pub(super) fn expand(
     text: &str,
-    folder: &Path,
+    folder: Option<&Path>,
     variable: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Vec<Directive>, CorefileError> {
     let mut import = Import { folder, variable, snippets: HashMap::new(), imports: 0, lines: 0 };
@@ -29,7 +29,7 @@ pub(super) fn expand(
 }
 
 struct Import<'a> {
-    folder: &'a Path,
+    folder: Option<&'a Path>,
     variable: &'a dyn Fn(&str) -> Option<String>,
     snippets: HashMap<String, Vec<Directive>>,
     imports: usize,
@@ -79,7 +79,8 @@ impl Import<'_> {
             return self.expand(snippet, depth + 1);
         }
         let mut expanded = Vec::new();
-        for path in self.files(line, pattern)? {
+        let Some(folder) = self.folder else { return Ok(expanded) };
+        for path in files(folder, line, pattern)? {
             let file: Arc<Path> = path.as_path().into();
             let read = || match std::fs::metadata(&path)?.len() {
                 length if length > MAX_FILE => {
@@ -93,29 +94,28 @@ impl Import<'_> {
         }
         Ok(expanded)
     }
+}
 
-    /// Returns the file of this name, or the files that match a pattern with `*` in the last part of its path.
-    fn files(&self, line: &Directive, pattern: &str) -> Result<Vec<PathBuf>, CorefileError> {
-        let path = self.folder.join(pattern);
-        let (folder, name) =
-            (path.parent().unwrap_or(self.folder), path.file_name().and_then(|name| name.to_str()));
-        if folder.to_string_lossy().contains(['*', '?', '[']) || pattern.contains(['?', '[']) {
-            return line
-                .fail("a pattern has * in the last part of its path, and no other wildcard");
-        }
-        let Some(name) = name.filter(|name| name.contains('*')) else { return Ok(vec![path]) };
-        let Ok(entries) = std::fs::read_dir(folder) else { return Ok(Vec::new()) };
-        let files = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file());
-        let is_match = |path: &PathBuf| {
-            // As the shell does, a pattern does not name hidden files.
-            path.file_name()
-                .and_then(|file| file.to_str())
-                .is_some_and(|file| matches(name, file) && !file.starts_with('.'))
-        };
-        let mut files: Vec<PathBuf> = files.filter(is_match).collect();
-        files.sort();
-        Ok(files)
+/// Returns the file of this name, or the files that match a pattern with `*` in the last part of its path.
+fn files(folder: &Path, line: &Directive, pattern: &str) -> Result<Vec<PathBuf>, CorefileError> {
+    let path = folder.join(pattern);
+    let (folder, name) =
+        (path.parent().unwrap_or(folder), path.file_name().and_then(|name| name.to_str()));
+    if folder.to_string_lossy().contains(['*', '?', '[']) || pattern.contains(['?', '[']) {
+        return line.fail("a pattern has * in the last part of its path, and no other wildcard");
     }
+    let Some(name) = name.filter(|name| name.contains('*')) else { return Ok(vec![path]) };
+    let Ok(entries) = std::fs::read_dir(folder) else { return Ok(Vec::new()) };
+    let files = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file());
+    let is_match = |path: &PathBuf| {
+        // As the shell does, a pattern does not name hidden files.
+        path.file_name()
+            .and_then(|file| file.to_str())
+            .is_some_and(|file| matches(name, file) && !file.starts_with('.'))
+    };
+    let mut files: Vec<PathBuf> = files.filter(is_match).collect();
+    files.sort();
+    Ok(files)
 }
 
 /// Reports whether a file's name matches a pattern, in which each `*` stands for any characters.
@@ -185,7 +185,7 @@ mod tests {
         std::fs::write(folder.path().join("zones/.hidden.conf"), "}").unwrap();
         let text = "(shared) {\n forward . {$SERVER}:{%SERVER%}{$NONE}\n}\nimport zones/*.conf\n. {\n import common.conf\n \
                     import shared\n}\nimport none/*\n";
-        let lines = expand(text, folder.path(), &variable).unwrap();
+        let lines = expand(text, Some(folder.path()), &variable).unwrap();
         let forward = "forward . 192.0.2.9:192.0.2.9[]";
         assert_eq!(
             words(&lines),
@@ -216,7 +216,7 @@ mod tests {
             ("import a?", "no other wildcard"),
             ("import a b", "\"b\" is not supported"),
         ] {
-            let error = expand(text, folder.path(), &variable).unwrap_err().to_string();
+            let error = expand(text, Some(folder.path()), &variable).unwrap_err().to_string();
             assert!(error.contains(reason), "{error}");
         }
     }

@@ -1,7 +1,7 @@
 //! Parses server blocks, and puts their plugins in order.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -66,8 +66,21 @@ const SETTINGS: [&str; 10] = [
 const REPEATABLE: [&str; 9] =
     ["acl", "bind", "file", "forward", "log", "rewrite", "template", "transfer", "debug"];
 
+/// Builds the server blocks of a Corefile. `port` is the default for labels without a port.
+pub(crate) fn build(lines: &[Directive], port: u16) -> Result<Vec<Block>, CorefileError> {
+    let mut built = Vec::new();
+    for block in lines {
+        built.extend(self::block(block, port)?);
+    }
+    if built.is_empty() {
+        let reason = "there is no server block; write one like \".:53 { … }\"".into();
+        return Err(CorefileError { file: None, line: 1, reason });
+    }
+    Ok(built)
+}
+
 /// Parses a server block, and returns one block for each port in the labels.
-pub(super) fn block(block: &Directive, default_port: u16) -> Result<Vec<Block>, CorefileError> {
+fn block(block: &Directive, default_port: u16) -> Result<Vec<Block>, CorefileError> {
     let mut zones: BTreeMap<u16, Vec<Name>> = BTreeMap::new();
     let labels = block.words.iter().flat_map(|word| word.split(','));
     for label in labels.filter(|label| !label.is_empty()) {
@@ -77,12 +90,11 @@ pub(super) fn block(block: &Directive, default_port: u16) -> Result<Vec<Block>, 
     if zones.is_empty() {
         return block.fail("a server block begins with its zones, as in \".:53\"");
     }
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = BTreeSet::new();
     for directive in &block.body {
-        if seen.contains(&directive.name()) && !REPEATABLE.contains(&directive.name()) {
+        if !seen.insert(directive.name()) && !REPEATABLE.contains(&directive.name()) {
             return directive.fail("the plugin can only be used once in a server block");
         }
-        seen.push(directive.name());
     }
     let mut parsed = Vec::new();
     for (port, zones) in zones {

@@ -4,6 +4,7 @@
 
 mod access;
 mod addon;
+mod announced;
 mod attack_alloc;
 mod attack_authz;
 mod attack_decode;

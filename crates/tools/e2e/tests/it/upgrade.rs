@@ -66,6 +66,8 @@ fn upgrades_a_cluster_and_returns_from_a_version_that_does_not_start() {
     assert!(output.contains("use upgrade node here"), "{output}");
     assert!(!images(&alpha).contains(CURRENT));
 
+    refuses_corefile(&alpha);
+    respects_kubelets_versions(&alpha);
     does_not_start(&alpha);
 
     // Killed in the middle and repeated, it ends well.
@@ -87,6 +89,16 @@ fn upgrades_a_cluster_and_returns_from_a_version_that_does_not_start() {
     });
     let config = alpha.kubectl("-n kube-system get configmap kubeadm-config -o yaml").ok();
     assert!(config.contains(&format!("kubernetesVersion: {CURRENT}")), "{config}");
+    let map = alpha.kubectl("-n kube-system get configmap coredns -o json").ok();
+    let map: serde_json::Value = serde_json::from_str(&map).unwrap();
+    let (migrated, backup) = (&map["data"]["Corefile"], &map["data"]["Corefile-backup"]);
+    assert!(!migrated.as_str().unwrap().contains("upstream"), "{migrated}");
+    assert!(migrated.as_str().unwrap().contains("192.0.2.77 name.example"), "{migrated}");
+    assert!(backup.as_str().unwrap().contains("upstream"), "{backup}");
+    until("an answer of the migrated Corefile", || {
+        let ran = alpha.kubectl("exec box -- nslookup name.example");
+        if ran.stdout.contains("192.0.2.77") { Ok(()) } else { Err(ran.to_string()) }
+    });
     // What did not change was not restarted.
     assert_eq!(container(&alpha, "default", "box"), boxed);
     assert_eq!(container(&alpha, "kube-system", "etcd-alpha"), etcd);
@@ -95,6 +107,61 @@ fn upgrades_a_cluster_and_returns_from_a_version_that_does_not_start() {
     });
     let plan = alpha.windlass("upgrade plan").ok();
     assert!(plan.contains("up-to-date"), "{plan}");
+}
+
+/// A Corefile with a plugin that Windlass does not have stops an upgrade before it changes anything. One with a removed
+/// option remains, for the upgrade to migrate.
+fn refuses_corefile(alpha: &Host<'_>) {
+    let map = alpha.kubectl("-n kube-system get configmap coredns -o json").ok();
+    let map: serde_json::Value = serde_json::from_str(&map).unwrap();
+    let default = map["data"]["Corefile"].as_str().unwrap();
+    let put = |corefile: String| {
+        let patch = serde_json::json!({"data": {"Corefile": corefile}}).to_string();
+        let map = ["-n", "kube-system", "patch", "configmap", "coredns"];
+        alpha.kubectl_with(&[&map[..], &["--type=merge", "-p", patch.as_str()]].concat(), "").ok();
+    };
+    put(default.replacen("errors", "errors\n    k8s_external example.org", 1));
+    for command in ["upgrade plan".to_owned(), upgrade(&format!("apply {CURRENT} --yes"))] {
+        let output = alpha.windlass(&command).refused();
+        assert!(output.contains("[ERROR CoreDNSUnsupportedPlugins]"), "{output}");
+        assert!(output.contains("Corefile line 3: k8s_external: unknown plugin"), "{output}");
+        assert!(output.contains("+    k8s_external example.org"), "{output}");
+    }
+    assert!(!images(alpha).contains(CURRENT));
+    let hosts = "hosts {\n        192.0.2.77 name.example\n        fallthrough\n    }\n    forward";
+    put(default
+        .replacen("pods insecure", "pods insecure\n       upstream", 1)
+        .replacen("forward", hosts, 1));
+    let output = alpha.windlass("upgrade plan");
+    assert_eq!(output.code, Some(0), "{output}");
+    let notice = r#"option "upstream" in plugin "kubernetes" is removed in 1.7.0"#;
+    assert!(output.stderr.contains(notice), "{output}");
+}
+
+/// A kubelet may be three minor versions older than the new API server, as far as it reports its version.
+fn respects_kubelets_versions(alpha: &Host<'_>) {
+    let node = r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "old"}}"#;
+    alpha.kubectl_with(&["create", "-f", "-"], node).ok();
+    let report = |version: &str| {
+        let patch = serde_json::json!({"status": {"nodeInfo": {"kubeletVersion": version}}});
+        let patch = patch.to_string();
+        let args = ["patch", "node", "old", "--subresource=status", "--type=merge", "-p", &patch];
+        alpha.kubectl_with(&args, "").ok();
+    };
+    report("v1.32.9");
+    let output = alpha.windlass(&upgrade(&format!("apply {CURRENT} --yes"))).refused();
+    assert!(output.contains("too old that have these versions [v1.32.9]"), "{output}");
+    for version in ["v1.33.0", "v1.35.7"] {
+        report(version);
+        let plan = alpha.windlass("upgrade plan").ok();
+        let row = |line: &&str| line.starts_with("kubelet") && line.contains("old");
+        let row = plan.lines().find(row).unwrap_or_else(|| panic!("{plan}")).split_whitespace();
+        assert_eq!(row.collect::<Vec<_>>(), ["kubelet", "old", version, CURRENT], "{plan}");
+        alpha.windlass(&upgrade(&format!("apply {CURRENT} --yes --dry-run"))).ok();
+    }
+    alpha.kubectl("delete node old").ok();
+    let pods = "-n kube-system delete pods --field-selector=spec.nodeName=old --force";
+    alpha.kubectl(pods).ok();
 }
 
 /// Upgrades with a patch that ends the scheduler at once: the earlier static Pods return.
