@@ -47,7 +47,7 @@ impl HttpTransport {
     pub fn from_kubeconfig_file(path: &Path) -> Result<(Self, String), KubeconfigError> {
         let config = Kubeconfig::load(path)?;
         let current = current_context(&config)?;
-        let transport = transport(&current, reloading_tls(path, &current))?;
+        let transport = transport(&current, reloading_tls(path, &current, read_file))?;
         Ok((transport, current.cluster.server.clone()))
     }
 
@@ -67,7 +67,18 @@ impl Client {
     pub fn from_kubeconfig_file(path: &Path, user_agent: &str) -> Result<Self, KubeconfigError> {
         let config = Kubeconfig::load(path)?;
         let current = current_context(&config)?;
-        Self::with_tls(&current, reloading_tls(path, &current), user_agent)
+        Self::with_tls(&current, reloading_tls(path, &current, read_file), user_agent)
+    }
+
+    /// Creates a client for the server of a kubeconfig file's current context, without the credentials of the user. The
+    /// caller adds those of each request. It reloads the server's CA like [`Client::from_kubeconfig_file`].
+    pub fn anonymous_from_kubeconfig_file(
+        path: &Path,
+        user_agent: &str,
+    ) -> Result<Self, KubeconfigError> {
+        let config = read_without_user(path)?;
+        let current = current_context(&config)?;
+        Self::with_tls(&current, reloading_tls(path, &current, read_without_user), user_agent)
     }
 
     /// Creates a client for the kubeconfig's current context.
@@ -95,7 +106,7 @@ impl ClientTls {
             return Err(KubeconfigError::Credentials);
         }
         let server = &current.cluster.server;
-        reloading_tls(path, &current)
+        reloading_tls(path, &current, read_file)
             .map_err(|source| KubeconfigError::Tls { server: server.clone(), source })
     }
 }
@@ -109,7 +120,11 @@ fn current_context(config: &Kubeconfig) -> Result<ResolvedContext<'_>, api_confi
 
 /// Returns the TLS settings of a kubeconfig's context, which are reloaded when the file or a file that it names
 /// changes.
-fn reloading_tls(path: &Path, current: &ResolvedContext<'_>) -> Result<ClientTls, TlsError> {
+fn reloading_tls(
+    path: &Path,
+    current: &ResolvedContext<'_>,
+    read: fn(&Path) -> Result<Kubeconfig, api_config::Error>,
+) -> Result<ClientTls, TlsError> {
     let named = [
         &current.cluster.certificate_authority,
         &current.user.client_certificate,
@@ -117,7 +132,17 @@ fn reloading_tls(path: &Path, current: &ResolvedContext<'_>) -> Result<ClientTls
     ];
     let named = named.into_iter().filter(|name| !name.is_empty()).map(PathBuf::from);
     let (files, path) = (named.chain([path.to_owned()]).collect(), path.to_owned());
-    ClientTls::following(files, move || material(&Kubeconfig::load(&path)?.current()?))
+    ClientTls::following(files, move || material(&read(&path)?.current()?))
+}
+
+fn read_file(path: &Path) -> Result<Kubeconfig, api_config::Error> {
+    Kubeconfig::load(path)
+}
+
+/// Reads the cluster of a kubeconfig file's current context.
+fn read_without_user(path: &Path) -> Result<Kubeconfig, api_config::Error> {
+    let cluster = Kubeconfig::load(path)?.current()?.cluster.clone();
+    Ok(Kubeconfig::single("cluster", cluster, "anonymous", User::default()))
 }
 
 fn transport(

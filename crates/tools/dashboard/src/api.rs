@@ -116,6 +116,8 @@ pub(crate) struct Query<'a> {
     pub(crate) namespace: &'a str,
     pub(crate) fields: &'a str,
     pub(crate) limit: usize,
+    /// `true` for a table of cells alone, without the objects' metadata.
+    pub(crate) cells_only: bool,
     /// The token of the next page.
     pub(crate) next: &'a str,
 }
@@ -123,7 +125,10 @@ pub(crate) struct Query<'a> {
 impl Query<'_> {
     fn path(&self, resource: &Resource) -> String {
         let mut path = format!("{}?limit={}", resource.path(self.namespace), self.limit);
-        for (name, value) in [("fieldSelector", self.fields), ("continue", self.next)] {
+        let include = if self.cells_only { "None" } else { "" };
+        for (name, value) in
+            [("fieldSelector", self.fields), ("continue", self.next), ("includeObject", include)]
+        {
             if !value.is_empty() {
                 path.push_str(&format!("&{name}={}", client::escape(value)));
             }

@@ -185,7 +185,11 @@ impl Dashboard {
     ) -> Result<Page, PageError> {
         let segments: Vec<&str> = path.split('/').skip(1).collect();
         match *segments.as_slice() {
-            [""] => Ok(Page::new("Overview", pages::overview::content(client).await)),
+            [""] => {
+                let all_nodes = query.get("nodes") == "all";
+                let content = pages::overview::content(client, all_nodes).await;
+                Ok(Page::new("Overview", content))
+            }
             ["kinds"] => Ok(Page::new("All kinds", pages::kinds::content(client).await?)),
             ["measurements"] => {
                 let content = pages::measurements::content(&self.measurements);

@@ -1,9 +1,12 @@
 //! The login of users of other machines. Each request carries a bearer token of its user in a cookie, and is answered
 //! with the rights of this user alone. The dashboard keeps no sessions and no tokens.
 
+use std::sync::Arc;
+
 use api_meta::Tree as _;
-use client::{Client, KubeconfigError, Resource};
-use http::{HeaderMap, StatusCode, Uri, header};
+use client::{Body, Client, Resource, Transport};
+use futures_util::future::BoxFuture;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header};
 use maud::{Markup, html};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -12,6 +15,7 @@ use crate::{error::PageError, layout};
 
 /// The cookie with the token. Browsers accept this prefix only over TLS and for this host alone.
 const COOKIE: &str = "__Host-windlass-dashboard";
+pub(crate) const USER_AGENT: &str = "windlass-dashboard";
 /// The longest token in bytes. Browsers drop cookies of more than 4,096.
 const MAX_TOKEN: usize = 3_800;
 /// The number of logins that are checked at the same time; each is a request to the API server.
@@ -32,13 +36,28 @@ const ACCESS_REVIEWS: Resource = Resource::constant(
     false,
 );
 
-/// Connects to the API server with a token.
-pub(crate) type Connect = dyn Fn(&str) -> Result<Client, KubeconfigError> + Send + Sync;
-
 /// The login of users by their tokens.
 pub(crate) struct Login {
-    connect: Box<Connect>,
+    /// The connection to the API server that all users share. It has no credentials.
+    server: Client,
     turns: Semaphore,
+}
+
+/// The requests of one user.
+struct OfUser {
+    server: Client,
+    /// The header `Authorization`.
+    bearer: HeaderValue,
+}
+
+impl Transport for OfUser {
+    fn send(
+        &self,
+        mut request: Request<Body>,
+    ) -> BoxFuture<'_, Result<Response<Body>, client::Error>> {
+        request.headers_mut().insert(header::AUTHORIZATION, self.bearer.clone());
+        Box::pin(self.server.request(request))
+    }
 }
 
 /// A login that was refused.
@@ -52,9 +71,6 @@ pub(crate) enum LoginError {
     Token,
     #[error("too many logins at once; try again")]
     Busy,
-    /// The message leaves out the cause, which names files of this machine.
-    #[error("the dashboard cannot use its kubeconfig; its log has the cause")]
-    Kubeconfig(#[from] KubeconfigError),
     #[error("the API server has not checked the token: {0}")]
     Api(client::Error),
 }
@@ -66,20 +82,27 @@ impl LoginError {
             Self::Origin => StatusCode::FORBIDDEN,
             Self::Token => StatusCode::UNAUTHORIZED,
             Self::Busy => StatusCode::TOO_MANY_REQUESTS,
-            Self::Kubeconfig(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Api(_) => StatusCode::BAD_GATEWAY,
         }
     }
 }
 
 impl Login {
-    pub(crate) fn new(connect: Box<Connect>) -> Self {
-        Self { connect, turns: Semaphore::new(LOGINS) }
+    pub(crate) fn new(server: Client) -> Self {
+        Self { server, turns: Semaphore::new(LOGINS) }
     }
 
     /// Returns a client with the token of a request's cookie; `None` without one.
     pub(crate) fn client(&self, headers: &HeaderMap) -> Result<Option<Client>, LoginError> {
-        token(headers).map(|token| (self.connect)(token)).transpose().map_err(Into::into)
+        token(headers).map(|token| self.client_of(token)).transpose()
+    }
+
+    fn client_of(&self, token: &str) -> Result<Client, LoginError> {
+        let bearer = HeaderValue::try_from(format!("Bearer {token}"));
+        let mut bearer = bearer.map_err(|_| LoginError::Form)?;
+        bearer.set_sensitive(true);
+        let transport = OfUser { server: self.server.clone(), bearer };
+        Ok(Client::new(Arc::new(transport), USER_AGENT))
     }
 
     /// Checks a token at the API server, and returns the header that lets the browser in.
@@ -96,7 +119,7 @@ impl Login {
             return Err(LoginError::Form);
         }
         let _turn = self.turns.try_acquire().map_err(|_| LoginError::Busy)?;
-        let client = (self.connect)(given)?;
+        let client = self.client_of(given)?;
         let review = json!({});
         match client.create::<_, Value>(&REVIEWS, "", &review).await {
             Ok(review) if is_known(&review) => Ok(cookie(given)),

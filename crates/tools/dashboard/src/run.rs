@@ -1,13 +1,8 @@
 //! Starts the dashboard.
 
-use std::{
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
-use api_config::{Kubeconfig, kubeconfig::User};
-use client::{Client, KubeconfigError};
+use client::Client;
 use local::Cluster;
 use tokio::net::TcpListener;
 
@@ -15,14 +10,12 @@ use crate::{
     access::Access,
     error::DashboardError,
     handler::{Dashboard, Users},
-    login::Login,
+    login::{Login, USER_AGENT},
     measurements::{self, Measurements},
 };
 
 /// The directory below which `init` and `join` record their steps.
 const INIT_TIMELINE: &str = "/var/lib/windlass";
-
-const USER_AGENT: &str = "windlass-dashboard";
 
 /// Serves a page that shows a cluster: nodes, workloads, Events, logs, problems and measurements
 #[derive(Clone, Debug, clap::Args)]
@@ -66,7 +59,7 @@ pub async fn run(args: Args, tasks: &rt::Tasks) -> Result<(), DashboardError> {
     let address = listener.local_addr().map_err(failed)?;
     let users = if tls.is_some() {
         println!("https://{address}/");
-        Users::Remote(Login::new(Box::new(move |token| connect(&kubeconfig, token))))
+        Users::Remote(Login::new(Client::anonymous_from_kubeconfig_file(&kubeconfig, USER_AGENT)?))
     } else {
         let access = Access::new(address);
         println!("http://{address}{}", access.entrance());
@@ -83,37 +76,4 @@ pub async fn run(args: Args, tasks: &rt::Tasks) -> Result<(), DashboardError> {
     let limits = serve::Limits { connections: 64, ..serve::Limits::default() };
     serve::serve(listener, tls, limits, Arc::new(dashboard), tasks.clone()).await;
     Ok(())
-}
-
-/// Connects to the kubeconfig's server with a token, and with no other credentials of the kubeconfig.
-fn connect(kubeconfig: &Path, token: &str) -> Result<Client, KubeconfigError> {
-    Client::from_kubeconfig(&of_token(&Kubeconfig::load(kubeconfig)?, token)?, USER_AGENT)
-}
-
-fn of_token(config: &Kubeconfig, token: &str) -> Result<Kubeconfig, api_config::Error> {
-    let cluster = config.current()?.cluster.clone();
-    Ok(Kubeconfig::single("cluster", cluster, "token", User::with_token(token)))
-}
-
-#[cfg(test)]
-mod tests {
-    use api_config::kubeconfig::Cluster;
-
-    use super::*;
-
-    #[test]
-    fn token_comes_with_no_credentials_of_the_kubeconfig() {
-        let own = User {
-            impersonate: "admin".to_owned(),
-            password: "secret".to_owned(),
-            ..User::with_cert("certificate", "key")
-        };
-        let cluster = Cluster::with_ca("https://node:6443", "authority");
-        let config = Kubeconfig::single("c", cluster.clone(), "admin", own);
-        let config = of_token(&config, "abc").unwrap();
-        let current = config.current().unwrap();
-        assert_eq!(current.cluster, &cluster);
-        assert_eq!(current.user, &User::with_token("abc"));
-        assert_eq!(config.users.len(), 1);
-    }
 }

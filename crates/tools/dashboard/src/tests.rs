@@ -31,7 +31,9 @@ impl Transport for Link {
         request: Request<client::Body>,
     ) -> BoxFuture<'_, Result<Response<client::Body>, client::Error>> {
         let path = request.uri().to_string();
-        let line = format!("{} {path}", request.method());
+        let bearer = request.headers().get(header::AUTHORIZATION);
+        let user = bearer.map(|bearer| format!("{} ", bearer.to_str().unwrap()));
+        let line = format!("{}{} {path}", user.unwrap_or_default(), request.method());
         self.0.requests.lock().push(line);
         let found = self.0.answers.iter().find(|(prefix, ..)| path.starts_with(prefix));
         let (code, body) = found
@@ -61,12 +63,8 @@ impl Scene {
     /// Creates a dashboard with a login. The API server notes the tokens.
     fn remote(answers: Vec<(&'static str, u16, Value)>) -> Self {
         let script = Arc::new(Script { answers, requests: Mutex::default() });
-        let noted = script.clone();
-        let connect = move |token: &str| {
-            noted.requests.lock().push(format!("as {token}"));
-            Ok(Client::new(Arc::new(Link(noted.clone())), "test"))
-        };
-        Self::of(script, Users::Remote(Login::new(Box::new(connect))))
+        let server = Client::new(Arc::new(Link(script.clone())), "test");
+        Self::of(script, Users::Remote(Login::new(server)))
     }
 
     fn of(script: Arc<Script>, users: Users) -> Self {
@@ -151,8 +149,8 @@ async fn user_of_another_machine_has_the_rights_of_a_token_alone() {
     assert_eq!(status, StatusCode::OK);
     assert!(text.contains("Log out") && !text.contains("abc.d"), "{text}");
     let requests = scene.requests();
-    assert_eq!(requests[..2], ["as abc.d-e_f=".to_owned(), format!("POST {REVIEWS}")]);
-    assert!(requests[2] == "as abc.d-e_f=" && requests[3].starts_with("GET /api/v1/nodes"));
+    assert_eq!(requests[0], format!("Bearer abc.d-e_f= POST {REVIEWS}"));
+    assert!(requests[1].starts_with("Bearer abc.d-e_f= GET /api/v1/nodes"), "{requests:?}");
     let (status, cookie, _) = scene.post("/logout", "", "https://evil.example").await;
     assert_eq!((status, cookie.as_str()), (StatusCode::FORBIDDEN, ""));
     let (status, cookie, _) = scene.post("/logout", "", SITE).await;
@@ -203,7 +201,7 @@ async fn asks_nothing_for_users_without_a_token() {
     }
     let (status, cookie, _) = scene.log_in("token=abc", "https://evil.example").await;
     assert_eq!((status, cookie.as_str()), (StatusCode::FORBIDDEN, ""));
-    assert!(!scene.requests().iter().any(|line| line.starts_with("POST")));
+    assert_eq!(scene.requests(), Vec::<String>::new());
     let (status, cookie, text) = scene.log_in("token=abc", SITE).await;
     assert_eq!((status, cookie.as_str()), (StatusCode::UNAUTHORIZED, ""));
     assert!(text.contains("does not accept this token") && !text.contains("abc"), "{text}");

@@ -189,3 +189,20 @@ fn shows_client_certificate_of_version_1() {
         assert!(refused.contains(wanted), "{refused}");
     }
 }
+
+#[tokio::test]
+async fn anonymous_client_sends_no_credentials_of_the_user() {
+    let server = Server::start(&[200], here()).await;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("config");
+    let user =
+        "token: secret, as: admin, client-certificate: /nonexistent, client-key: /nonexistent";
+    let config = server.kubeconfig("", user);
+    std::fs::write(&path, config.to_yaml().unwrap()).unwrap();
+    let client = Client::anonymous_from_kubeconfig_file(&path, "test").unwrap();
+    let request = Request::get("/api").body(empty()).unwrap();
+    assert_eq!(client.request(request).await.unwrap().status(), 200);
+    let seen = server.seen.lock();
+    assert!(seen.iter().all(|headers| !headers.contains_key("authorization")));
+    assert!(seen.iter().all(|headers| !headers.keys().any(|k| k.as_str().contains("impersonate"))));
+}
