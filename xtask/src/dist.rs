@@ -64,6 +64,11 @@ impl Options {
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let options = Options::parse(args)?;
     let commit = Commit::current()?;
+    if options.verify && commit.hash.ends_with("-dirty") {
+        return fail(
+            "files have been changed since the last commit; commit them, and verify again",
+        );
+    }
     make(&Tree::workspace(), &options.out, options.profile(), &commit)?;
     print!("{}", read(&options.out.join(CHECKSUMS))?);
     if options.verify { step("second build", || verify(&options, &commit)) } else { Ok(()) }
@@ -138,11 +143,6 @@ fn write_checksums(out: &Path) -> Result<()> {
 
 /// Makes the release of the same commit again in another directory, and compares the checksums.
 fn verify(options: &Options, commit: &Commit) -> Result<()> {
-    if commit.hash.ends_with("-dirty") {
-        return fail(
-            "files have been changed since the last commit; commit them, and verify again",
-        );
-    }
     let directory = target_directory().join("verify");
     let tree = Tree { root: directory.join("source"), target: directory.join("target") };
     if directory.exists() {
