@@ -44,7 +44,10 @@ impl Aggregation {
             let sent = remote.reference.send(&self.backends, user, lane, request).await;
             sent.inspect_err(|error| {
                 if let RequestError::Unresolvable(why) = error {
-                    tracing::warn!(server = %remote.reference.url(""), %why, "an aggregated API server cannot be resolved");
+                    tracing::warn!(
+                        server = %remote.reference.url(""), %why,
+                        "an aggregated API server cannot be resolved"
+                    );
                 }
             })
         };

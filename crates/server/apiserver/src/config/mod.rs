@@ -10,7 +10,7 @@ mod serving;
 
 use std::{
     net::{IpAddr, SocketAddr},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
@@ -28,6 +28,7 @@ pub use self::audit::{
 };
 pub(crate) use self::egress::Network;
 pub use self::egress::{Egress, EgressError};
+pub(crate) use self::peers::PEER_GATE;
 pub use self::peers::PeerOptions;
 pub(crate) use self::runtime::gate_of;
 pub use self::runtime::{RuntimeConfig, RuntimeConfigError};
@@ -150,6 +151,18 @@ impl Config {
     /// that it survives restarts and differs between servers on one machine.
     pub fn identity(&self) -> String {
         identity_of(&rt::hostname(), &self.bind.to_string())
+    }
+
+    /// Returns the file with the authorities of the other API servers, or `None` if no request is forwarded to them.
+    pub(crate) fn peer_authorities(&self) -> Option<&Path> {
+        self.peers.ca.as_deref().filter(|_| self.features.is_enabled(PEER_GATE))
+    }
+
+    /// Returns the address at which the other API servers reach this one, or `None` if the feature is off.
+    pub(crate) fn peer_address(&self) -> Option<SocketAddr> {
+        let ip = self.peers.advertise_ip.unwrap_or(self.advertise);
+        let port = self.peers.advertise_port.unwrap_or(self.bind.port());
+        self.features.is_enabled(PEER_GATE).then(|| SocketAddr::new(ip, port))
     }
 }
 

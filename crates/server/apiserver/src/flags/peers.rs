@@ -4,13 +4,13 @@ use std::{net::IpAddr, path::PathBuf};
 
 use api_config::FeatureGates;
 
-use crate::{config::PeerOptions, peers};
+use crate::config::{PEER_GATE, PeerOptions};
 
 /// Flags of the proxy between the API servers of a cluster
 #[derive(clap::Args, Clone, Debug)]
 #[group(skip)]
 pub struct PeerFlags {
-    /// Authorities that verify the other API servers; with it, requests for resources that only they serve are forwarded
+    /// Authorities that verify the other API servers; requests that only they can answer are forwarded
     #[arg(long, conflicts_with = "store_dir")]
     pub peer_ca_file: Option<PathBuf>,
     /// The address at which the other API servers reach this one [default: that of --advertise-address]
@@ -35,7 +35,7 @@ impl PeerFlags {
             ("peer-advertise-port", self.peer_advertise_port.is_some()),
         ];
         if let Some((flag, _)) = given.into_iter().find(|(_, is_given)| *is_given)
-            && !features.is_enabled(peers::GATE)
+            && !features.is_enabled(PEER_GATE)
         {
             return Err(PeerFlagError(flag));
         }

@@ -30,24 +30,23 @@ fn add_versions(group: &mut Value, mut theirs: Value) {
     let versions = list(&mut theirs, "versions");
     let mut merged = list(group, "versions");
     add(&mut merged, versions, |version| version.text("version"), add_resources);
-    group["versions"] = merged.into();
+    group.put(&["versions"], merged);
 }
 
 fn add_resources(version: &mut Value, mut theirs: Value) {
     let resources = list(&mut theirs, "resources");
     let mut merged = list(version, "resources");
     add(&mut merged, resources, |resource| resource.text("resource"), add_capabilities);
-    version["resources"] = merged.into();
+    version.put(&["resources"], merged);
 }
 
 /// Adds the verbs and subresources of another server's resource. Both become sorted if something is added.
 fn add_capabilities(resource: &mut Value, mut theirs: Value) {
-    let verb = |verb: &Value| verb.as_str().unwrap_or_default().to_owned();
-    let mut verbs: BTreeSet<String> = resource.items("verbs").iter().map(verb).collect();
+    let mut verbs: BTreeSet<String> = resource.texts("verbs").map(str::to_owned).collect();
     let before = verbs.len();
-    verbs.extend(theirs.items("verbs").iter().map(verb));
+    verbs.extend(theirs.texts("verbs").map(str::to_owned));
     if verbs.len() > before {
-        resource["verbs"] = json!(verbs);
+        resource.put(&["verbs"], json!(verbs));
     }
     let name = |subresource: &Value| subresource.text("subresource").to_owned();
     let ours = list(resource, "subresources");
@@ -58,7 +57,7 @@ fn add_capabilities(resource: &mut Value, mut theirs: Value) {
     }
     let merged = if all.len() > before { all.into_values().collect() } else { ours };
     if !merged.is_empty() {
-        resource["subresources"] = merged.into();
+        resource.put(&["subresources"], merged);
     }
 }
 

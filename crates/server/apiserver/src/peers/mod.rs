@@ -1,6 +1,6 @@
 //! The other API servers of the cluster, which may serve resources that this one does not serve, such as during an
-//! upgrade: what they serve ([`Peers`]), and the discovery that shows it ([`merge`]). A request for such a resource is
-//! forwarded instead of answered with 404, which controllers would take for its deletion.
+//! upgrade: the resources of each ([`Peers`]), and the discovery that shows them ([`merge`]). A request for such a
+//! resource is forwarded instead of answered with 404, which controllers would take for its deletion.
 //!
 //! Not responsible for: finding the peers, which is done by [`crate::reconcilers::peers`].
 //!
@@ -43,9 +43,6 @@ use crate::{
     request::ResourcePath,
 };
 
-/// The feature gate of the proxy between API servers.
-pub(crate) const GATE: &str = "UnknownVersionInteroperabilityProxy";
-
 /// The error for settings with which no request can be forwarded to peers.
 #[derive(Debug, thiserror::Error)]
 pub enum PeersError {
@@ -72,7 +69,7 @@ pub(crate) struct Peers {
     pub(crate) metrics: PeerMetrics,
 }
 
-/// What is known of all peers.
+/// The known peers.
 #[derive(Clone, Default)]
 pub(crate) struct KnownPeers {
     /// Increases whenever the discovery of a peer changes.
@@ -254,8 +251,8 @@ impl Peers {
         Ok(response)
     }
 
-    /// Returns the body of aggregated discovery with the resources of all peers, or `None` without a peer that is known.
-    /// `own` returns this server's groups; `encode` encodes all groups.
+    /// Returns the body of aggregated discovery with the resources of all peers, or `None` if no peer is known. `own`
+    /// returns this server's groups; `encode` encodes all groups.
     pub(crate) fn discovery(
         &self,
         own_generations: (u64, u64),
