@@ -276,9 +276,6 @@ fn form(status: StatusCode, message: Option<&str>) -> Response<Body> {
 }
 
 fn refused(error: &LoginError) -> Response<Body> {
-    if let LoginError::Kubeconfig(cause) = error {
-        tracing::error!(%cause, "cannot connect a user to the API server");
-    }
     form(error.status(), Some(&error.to_string()))
 }
 
