@@ -151,7 +151,14 @@ pub fn connect(own: &Link, address: IpAddr, cut: bool, holder: i32) -> Result<()
         }
         inside.change_link(link.index, &up).map_err(Error::Link)?;
     }
-    let attach = LinkChange { up: Some(!cut), master: Some(bridge), ..LinkChange::default() };
+    // A Pod may connect to a node port of the first node and be led back to a Pod of its own node. With
+    // bridge-nf-call-iptables the kernel then sends the packet within the bridge, to the port on which it arrived.
+    let attach = LinkChange {
+        up: Some(!cut),
+        master: Some(bridge),
+        hairpin: Some(true),
+        ..LinkChange::default()
+    };
     let outside = require_link(&net, &name)?;
     net.change_link(outside.index, &attach).map_err(Error::Link)?;
     set_routes(own, &inside)?;
