@@ -168,17 +168,6 @@ async fn link_of_another_site_does_not_log_the_user_out() {
 }
 
 #[tokio::test]
-async fn page_of_a_failed_connection_names_no_files() {
-    let (mut scene, path) = (Scene::remote(Vec::new()), "/root/secret/admin.conf");
-    let connect =
-        move |_: &str| Err(api_config::Kubeconfig::load(path.as_ref()).unwrap_err().into());
-    scene.dashboard.users = Users::Remote(Login::new(Box::new(connect)));
-    let (status, cookie, page) = scene.log_in("token=abc", "https://node:8443").await;
-    assert_eq!((status.as_u16(), cookie.as_str()), (500, ""));
-    assert!(page.contains("its log has the cause") && !page.contains("admin.conf"), "{page}");
-}
-
-#[tokio::test]
 async fn asks_nothing_for_users_without_a_token() {
     let scene = Scene::remote(vec![(REVIEWS, 401, json!({"message": "Unauthorized"}))]);
     for (method, path, cookie, status) in [
