@@ -27,9 +27,21 @@ pub struct Args {
     /// Kubeconfig file with the address and credentials of the API server
     #[arg(long)]
     pub kubeconfig: PathBuf,
+    /// Kubeconfig file for TokenReviews of requests for metrics and health
+    #[arg(long)]
+    pub authentication_kubeconfig: Option<PathBuf>,
+    /// Kubeconfig file for SubjectAccessReviews of requests for metrics and health
+    #[arg(long)]
+    pub authorization_kubeconfig: Option<PathBuf>,
+    /// Address to serve metrics and health checks on
+    #[arg(long, default_value = "0.0.0.0")]
+    pub bind_address: std::net::IpAddr,
     /// Port to serve metrics and health checks on
     #[arg(long, default_value_t = 10257)]
     pub secure_port: u16,
+    /// CA file that verifies client certificates of requests for metrics and health
+    #[arg(long)]
+    pub client_ca_file: Option<PathBuf>,
     /// Run the controllers only while holding the lease kube-system/kube-controller-manager
     #[arg(long, go_bool(), default_value = "true")]
     pub leader_elect: bool,
@@ -204,6 +216,7 @@ impl known::Tables for Tables {
             ("pv-recycler-pod-template-filepath-nfs", true, DRIVERS),
             ("pv-recycler-timeout-increment-hostpath", true, DRIVERS),
             ("pvclaimbinder-sync-period", true, DRIVERS),
+            ("requestheader-client-ca-file", true, "front proxies are not trusted"),
             ("resource-quota-sync-period", true, "changes are watched, not polled"),
             ("node-sync-period", true, "upstream ignores it too"),
             ("route-reconciliation-period", true, NO_CLOUD),
@@ -436,6 +449,7 @@ mod tests {
     fn parses_kubeadm_flags() {
         let args = parsed(&[
             "--allocate-node-cidrs=true",
+            "--bind-address=127.0.0.1",
             "--cluster-cidr=10.244.0.0/16,fd00::/48",
             "--controllers=*,bootstrapsigner,tokencleaner",
             "--leader-elect=true",

@@ -168,12 +168,12 @@ pub(crate) async fn kube_controller_manager(
         controllers::ServiceAccounts::from_kubeconfig(&Kubeconfig::load(&args.kubeconfig)?, agent)?;
     let pages = diagnostics::Settings {
         component,
-        address: SocketAddr::new(command.diagnostics.bind_address, args.secure_port),
+        address: SocketAddr::new(args.bind_address, args.secure_port),
         identity: command.diagnostics.identity()?,
         tls: command.diagnostics.policy()?,
-        client_ca: command.diagnostics.client_ca_file.clone(),
-        authentication: command.diagnostics.authentication(agent)?,
-        authorization: command.diagnostics.authorization(agent)?,
+        client_ca: args.client_ca_file.clone(),
+        authentication: optional_client(args.authentication_kubeconfig.as_deref(), agent)?,
+        authorization: optional_client(args.authorization_kubeconfig.as_deref(), agent)?,
         metrics: config.metrics.clone(),
         features,
         page: None,
@@ -188,6 +188,9 @@ pub(crate) async fn kube_controller_manager(
 pub(crate) struct Scheduler {
     #[command(flatten)]
     args: scheduler::Args,
+    /// Verifies client certificates of requests for metrics
+    #[arg(long)]
+    client_ca_file: Option<PathBuf>,
     #[command(flatten)]
     diagnostics: serving_flags::Args,
     #[command(flatten)]
@@ -213,11 +216,14 @@ pub(crate) struct SchedulerIgnoredFlags;
 
 impl known::Tables for SchedulerIgnoredFlags {
     const TABLES: &'static [&'static [Flag]] = &[
-        &[(
-            "pod-max-in-unschedulable-pods-duration",
-            true,
-            "Pods are retried when a relevant object changes",
-        )],
+        &[
+            (
+                "pod-max-in-unschedulable-pods-duration",
+                true,
+                "Pods are retried when a relevant object changes",
+            ),
+            ("requestheader-client-ca-file", true, "front proxies are not trusted"),
+        ],
         known::CLIENT,
         known::COMMON,
     ];
@@ -243,12 +249,12 @@ pub(crate) async fn kube_scheduler(command: &Scheduler, tasks: rt::Tasks) -> Res
     let client = client(&kubeconfig, agent)?;
     let pages = diagnostics::Settings {
         component,
-        address: SocketAddr::new(command.diagnostics.bind_address, args.secure_port),
+        address: SocketAddr::new(args.bind_address, args.secure_port),
         identity: command.diagnostics.identity()?,
         tls: command.diagnostics.policy()?,
-        client_ca: command.diagnostics.client_ca_file.clone(),
-        authentication: command.diagnostics.authentication(agent)?,
-        authorization: command.diagnostics.authorization(agent)?,
+        client_ca: command.client_ca_file.clone(),
+        authentication: optional_client(args.authentication_kubeconfig.as_deref(), agent)?,
+        authorization: optional_client(args.authorization_kubeconfig.as_deref(), agent)?,
         metrics: config.metrics.clone(),
         features,
         page: Some(resource_page(&config)),
@@ -266,4 +272,8 @@ fn log_features(features: &FeatureGates) {
 fn resource_page(config: &scheduler::Config) -> diagnostics::Page {
     let resources = config.resources.clone();
     diagnostics::Page { path: "/metrics/resources", text: Arc::new(move || resources.text()) }
+}
+
+fn optional_client(kubeconfig: Option<&Path>, agent: &str) -> Result<Option<Client>, Failure> {
+    kubeconfig.map(|path| client(path, agent)).transpose()
 }

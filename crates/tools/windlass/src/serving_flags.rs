@@ -1,34 +1,18 @@
 //! The flags of the pages that the controller manager and the scheduler serve over TLS. `diagnostics` serves the pages.
 
-use std::{
-    net::IpAddr,
-    path::{Path, PathBuf},
-};
+use std::path::PathBuf;
 
 use api_config::{
     TlsFlags,
     known::{self, Flag, KnownFlags},
 };
-use client::Client;
 
 use crate::failure::Failure;
 
-/// The flags of every component that serves diagnostics, except the port, whose default differs.
+/// The flags of every component that serves diagnostics, except the address.
 #[derive(clap::Args, Clone, Debug)]
 #[group(skip)]
 pub(crate) struct Args {
-    /// Kubeconfig file for TokenReviews of requests for metrics and health
-    #[arg(long)]
-    authentication_kubeconfig: Option<PathBuf>,
-    /// Kubeconfig file for SubjectAccessReviews of requests for metrics and health
-    #[arg(long)]
-    authorization_kubeconfig: Option<PathBuf>,
-    /// Address to serve metrics and health checks on
-    #[arg(long, default_value = "0.0.0.0")]
-    pub(crate) bind_address: IpAddr,
-    /// CA file that verifies client certificates of requests for metrics and health
-    #[arg(long)]
-    pub(crate) client_ca_file: Option<PathBuf>,
     #[command(flatten)]
     tls: TlsFlags,
     #[command(flatten)]
@@ -62,7 +46,6 @@ const IGNORED: &[Flag] = &[
     ("permit-address-sharing", false, "the address is not shared"),
     ("permit-port-sharing", false, "the port is not shared"),
     ("requestheader-allowed-names", true, NO_PROXY),
-    ("requestheader-client-ca-file", true, NO_PROXY),
     ("requestheader-extra-headers-prefix", true, NO_PROXY),
     ("requestheader-group-headers", true, NO_PROXY),
     ("requestheader-username-headers", true, NO_PROXY),
@@ -96,22 +79,8 @@ impl Args {
         Ok(self.tls.tls_cert_file.clone().zip(self.tls.tls_private_key_file.clone()))
     }
 
-    /// Returns the client for TokenReviews.
-    pub(crate) fn authentication(&self, agent: &str) -> Result<Option<Client>, Failure> {
-        optional_client(self.authentication_kubeconfig.as_deref(), agent)
-    }
-
-    /// Returns the client for SubjectAccessReviews.
-    pub(crate) fn authorization(&self, agent: &str) -> Result<Option<Client>, Failure> {
-        optional_client(self.authorization_kubeconfig.as_deref(), agent)
-    }
-
     /// Returns the permitted TLS versions and cipher suites.
     pub(crate) fn policy(&self) -> Result<diagnostics::TlsPolicy, Failure> {
         Ok(diagnostics::TlsPolicy::new(&self.tls.tls_min_version, &self.tls.tls_cipher_suites)?)
     }
-}
-
-fn optional_client(kubeconfig: Option<&Path>, agent: &str) -> Result<Option<Client>, Failure> {
-    Ok(kubeconfig.map(|path| Client::from_kubeconfig_file(path, agent)).transpose()?)
 }
