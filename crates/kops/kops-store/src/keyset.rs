@@ -12,7 +12,7 @@ use kops_core::NodeKeyset;
 use pki::{Authority, Cert, Key, KeyAlgorithm, Validity};
 use serde_json::{Value, json};
 
-use crate::{error::Error, layout::private_keyset, parse_yaml, registry::Registry};
+use crate::{error::Error, layout::private_keyset, registry::Registry};
 
 /// The keyset that signs tokens of service accounts.
 pub const SERVICE_ACCOUNT: &str = "service-account";
@@ -254,7 +254,7 @@ impl Keyset {
     /// Parses a keyset. `path` names it in errors.
     pub fn parse(path: &str, name: &str, content: &[u8]) -> Result<Self, Error> {
         let wrong = |cause: String| kops_api::Error::Yaml { what: path.to_owned(), cause };
-        let tree = parse_yaml(path, content)?;
+        let tree = yaml::parse(path, content)?;
         let decode = |text: &str| {
             let bytes = STANDARD.decode(text).map_err(|e| wrong(e.to_string()))?;
             String::from_utf8(bytes).map_err(|e| wrong(e.to_string()))

@@ -1,8 +1,8 @@
 //! A cluster under load and faults, one run for each seed.
 //!
 //! A run starts everything, lets clients change objects while components die, partitions come and go, the disk fills up
-//! and the clock jumps, then ends the faults and waits until the cluster has converged. Promises are checked after every
-//! change of the store and every step of a node; see [`Violations`](super::ledger::Violations). Set
+//! and the clock jumps, then ends the faults and waits until the cluster has converged. Promises are checked after each
+//! change of the store and each step of a node; see [`Violations`](super::ledger::Violations). Set
 //! `WINDLASS_SIMULATION_SEED` to run one seed again.
 
 use std::{

@@ -98,6 +98,10 @@ impl World {
         world
     }
 
+    #[expect(
+        clippy::await_holding_lock,
+        reason = "the futures of an embedded store are ready at once"
+    )]
     pub(crate) async fn start_server(&mut self) {
         let api = RealApi::simulated(&self.machine).await.expect("the API server starts");
         self.ledger.lock().resume(&*api.store()).await;
