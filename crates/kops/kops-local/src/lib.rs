@@ -42,5 +42,5 @@ pub use model::{GroupUserData, Model, build_model};
 pub use program::{apply_fleet, machine_program};
 pub use spec::{fleet_spec, set_user_data};
 pub use stage::{LogLine, Stage};
-pub use state::{ClusterState, MachineProblem, list_objects, machine_problems};
+pub use state::{ClusterState, MachineProblem, is_outdated, list_objects, machine_problems};
 pub use support::{CompleteCluster, check_cloud, check_members, check_support};

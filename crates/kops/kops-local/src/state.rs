@@ -1,13 +1,16 @@
 //! The observed state of a cluster's machines: each machine as created, with its Node and Lease.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime},
+};
 
 use api_meta::Timestamp;
 use client::{Client, ListOptions, Resource};
-use instances::{Fleet, FleetSpec, Machine};
+use instances::{Fleet, FleetSpec, Group, Machine};
 use kops_api::Spec as _;
 use kops_core::life;
-use kops_node::controller::LEASES;
+use kops_node::{CERTIFICATE_PERIOD, controller::LEASES};
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -83,6 +86,17 @@ pub fn machine_problems(fleet: &Fleet, spec: &FleetSpec) -> Vec<MachineProblem> 
         .collect()
 }
 
+/// Reports whether a rolling update replaces a machine: it was created from another configuration than its group's, or
+/// at most a third of the validity of the certificates that it got at its creation is left.
+pub fn is_outdated(machine: &Machine, group: &Group) -> bool {
+    is_outdated_at(machine, group, rt::now())
+}
+
+fn is_outdated_at(machine: &Machine, group: &Group, now: SystemTime) -> bool {
+    let due = created_at(machine).plus(CERTIFICATE_PERIOD / 3 * 2);
+    machine.version() != group.version() || Timestamp::from(now) >= due
+}
+
 pub(crate) fn created_at(machine: &Machine) -> Timestamp {
     Timestamp::from_unix(machine.made, 0)
 }
@@ -103,5 +117,23 @@ pub async fn list_objects(
         Ok(Ok(list)) => Ok(list.items),
         Ok(Err(error)) => Err(error.into()),
         Err(_) => Err(Error::Timeout { seconds: QUERY_TIMEOUT.as_secs() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machines_are_outdated_before_their_certificates_expire() {
+        let document = r#"{"cluster": "c", "group": "nodes", "name": "nodes-1", "id": "x", "made": 1000,
+            "address": "10.0.0.2", "gateway": "10.0.0.1", "cgroup": "/c", "trusted": false, "userData": "a"}"#;
+        let machine: Machine = serde_json::from_str(document).unwrap();
+        let group = |user_data: &str| Group { user_data: user_data.to_owned(), ..Group::default() };
+        let at = |seconds: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(1000 + seconds);
+        let two_thirds = CERTIFICATE_PERIOD.as_secs() / 3 * 2;
+        assert!(!is_outdated_at(&machine, &group("a"), at(two_thirds - 1)));
+        assert!(is_outdated_at(&machine, &group("a"), at(two_thirds)));
+        assert!(is_outdated_at(&machine, &group("b"), at(0)));
     }
 }

@@ -24,7 +24,7 @@ use vfs::Store;
 
 use crate::{
     error::Error,
-    parameters::PROXY_USER,
+    parameters::{CERTIFICATE_PERIOD, PROXY_USER},
     store_access::{open, read_secret},
 };
 
@@ -39,7 +39,6 @@ pub const USER: &str = "kops-controller";
 pub const LEASES: &str = "kube-node-lease";
 /// The largest request in bytes; usual ones are a few kilobytes.
 const LARGEST: usize = 64 << 10;
-const PERIOD: Duration = Duration::from_secs(455 * 86_400);
 const POLL: Duration = Duration::from_secs(10);
 
 /// Admits machines to the cluster, and labels their Nodes
@@ -273,7 +272,7 @@ impl Controller {
             );
             return refuse(StatusCode::FORBIDDEN, reason);
         }
-        let validity = Validity::starting(rt::now(), PERIOD);
+        let validity = Validity::starting(rt::now(), CERTIFICATE_PERIOD);
         let signed = self.authority.sign_request(&request, Usage::Client, validity).map_err(bad)?;
         Ok(signed.to_pem())
     }

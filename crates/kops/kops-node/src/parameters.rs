@@ -1,6 +1,6 @@
 //! The cluster's parameters for the phases of `init`, which control planes, workers and add-ons share.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, time::Duration};
 
 use bootstrap_core::{
     config::{Documents, Facts, Init},
@@ -12,6 +12,9 @@ use kops_api::{Object, Spec as _};
 pub const PROGRAM_ANNOTATION: &str = "kops.windlass.local/runs";
 /// The user name of kube-proxy at the API server.
 pub(crate) const PROXY_USER: &str = "system:kube-proxy";
+/// The lifetime of the certificates that a machine makes or receives at its creation, as upstream's. Those of the
+/// machine's programs other than the kubelet are not renewed: a rolling update replaces the machine in time.
+pub const CERTIFICATE_PERIOD: Duration = Duration::from_secs(455 * 86_400);
 /// The API's port on its machines.
 pub const API_PORT: u16 = 443;
 

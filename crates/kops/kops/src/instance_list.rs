@@ -5,7 +5,9 @@ use std::{collections::BTreeSet, io::Write};
 use client::{ListOptions, Resource};
 use instances::Fleet;
 use kops_api::Spec as _;
-use kops_local::{COMMAND_PERIOD, MachineProblem, check_cloud, fleet, machine_problems};
+use kops_local::{
+    COMMAND_PERIOD, MachineProblem, check_cloud, fleet, is_outdated, machine_problems,
+};
 use kops_store::Registry;
 use serde_json::{Value, json};
 
@@ -55,10 +57,10 @@ pub(crate) async fn run(
             let node = nodes.iter().any(|node| node.text("metadata.name") == name);
             let status = if !counted.contains(&name) {
                 "Detached"
-            } else if machine.version() == group.version() {
-                "UpToDate"
-            } else {
+            } else if is_outdated(&machine, group) {
                 "NeedsUpdate"
+            } else {
+                "UpToDate"
             };
             rows.push(Row {
                 id: machine.id,

@@ -35,13 +35,11 @@ use super::{
 use crate::{
     controller::{CONFIG, DIRECTORY, PORT, USER},
     error::Error,
-    parameters::{API_PORT, ClusterParameters, PROXY_USER},
+    parameters::{API_PORT, CERTIFICATE_PERIOD, ClusterParameters, PROXY_USER},
     protokube,
     store_access::{open, read_secret},
 };
 
-/// The lifetime of certificates that machines create themselves, as upstream's.
-const PERIOD: std::time::Duration = std::time::Duration::from_secs(455 * 86_400);
 const PATCHES: &str = "/opt/kops/patches";
 /// The CPU request of the main etcd, which is upstream's default.
 const ETCD_CPU: &str = "200m";
@@ -177,7 +175,7 @@ fn write_controller_files(context: &NodeContext, ca: &NodeAuthority) -> Result<(
     let (base, authority) = (store_url(context), &ca.authority);
     let directory = Path::new(DIRECTORY);
     make_directory(directory)?;
-    let validity = Validity::starting(rt::now(), PERIOD);
+    let validity = Validity::starting(rt::now(), CERTIFICATE_PERIOD);
     let cluster = &context.machine.cluster;
     let serving = LeafSpec {
         subject: Subject::new("kops-controller"),
@@ -199,7 +197,7 @@ fn write_controller_files(context: &NodeContext, ca: &NodeAuthority) -> Result<(
 fn local_kubeconfig(cluster: &str, user: &str, ca: &NodeAuthority) -> Result<Kubeconfig, Error> {
     let client =
         LeafSpec { subject: Subject::new(user), alt_names: Vec::new(), usage: Usage::Client };
-    let validity = Validity::starting(rt::now(), PERIOD);
+    let validity = Validity::starting(rt::now(), CERTIFICATE_PERIOD);
     let (cert, key) = ca.authority.issue_new(&client, KeyAlgorithm::EcdsaP256, validity)?;
     let server = Server::with_ca(format!("https://127.0.0.1:{API_PORT}"), &ca.trusted);
     Ok(Kubeconfig::single(cluster, server, user, User::with_cert(&cert.to_pem(), &key.to_pem()?)))
@@ -225,7 +223,7 @@ fn write_protokube_files(context: &NodeContext, clients: &NodeAuthority) -> Resu
         alt_names: Vec::new(),
         usage: Usage::Client,
     };
-    let validity = Validity::starting(rt::now(), PERIOD);
+    let validity = Validity::starting(rt::now(), CERTIFICATE_PERIOD);
     let (cert, key) = clients.authority.issue_new(&client, KeyAlgorithm::EcdsaP256, validity)?;
     pki::write_key(&directory.join("protokube.key"), &key)?;
     pki::write_cert(&directory.join("protokube.crt"), &cert)?;

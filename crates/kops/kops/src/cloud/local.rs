@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use client::Client;
 use instances::{Fleet, FleetSpec, Group};
-use kops_local::{ClusterState, MachineProblem, Stage, machine_problems};
+use kops_local::{ClusterState, MachineProblem, Stage, is_outdated, machine_problems};
 use kops_node::nodeup::APPLIED_HASH;
 use kops_store::{Keyset, Registry};
 use tokio::time::{Instant, sleep};
@@ -64,7 +64,7 @@ impl<'a> LocalCloud<'a> {
         let stage = node.is_none().then(|| Stage::of(&self.fleet, &name));
         let members: BTreeSet<_> = group.members().collect();
         Ok(MachineState {
-            outdated: machine.as_ref().is_some_and(|one| one.version() != group.version()),
+            outdated: machine.as_ref().is_some_and(|one| is_outdated(one, group)),
             detached: !members.contains(&name),
             runs: machine.is_some(),
             id: machine.map(|machine| machine.id).unwrap_or_default(),
