@@ -51,7 +51,7 @@ pub async fn query_resources(client: &Client, scope: &Scope) -> Result<ExistingR
     }
 }
 
-/// Queries a cluster's scaling groups with their machines, including detached ones, by name.
+/// Queries a cluster's own scaling groups with their machines, including detached ones, by name.
 pub async fn query_groups(
     client: &Client,
     cluster: &str,
@@ -61,7 +61,7 @@ pub async fn query_groups(
         let pages = client.pages(call.service, call.operation, &call.parameters).await?;
         answers.add(call, pages);
     }
-    Ok(direct::groups(&answers))
+    Ok(direct::groups(&answers, cluster))
 }
 
 /// Makes a call whose subject may be gone already.

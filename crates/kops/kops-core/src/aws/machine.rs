@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use super::{
     answers::Answers,
     call::Call,
-    fields::tags,
+    fields::{is_owned, tags},
+    kind::Tags,
     launch_template::LaunchTemplate,
     operations::Operations as _,
     scaling_group::{ScalingGroup, autoscaling, items, template_path},
@@ -97,7 +98,7 @@ pub fn group_queries(cluster: &str) -> Vec<Call> {
     let templates = LaunchTemplate::queries(&scope, &none).into_iter();
     all.extend(templates.filter(|call| call.operation == "DescribeLaunchTemplates"));
     let filters = json!([
-        {"Name": format!("tag:kubernetes.io/cluster/{cluster}"), "Value": ["owned", "shared"]},
+        {"Name": format!("tag:kubernetes.io/cluster/{cluster}"), "Value": ["owned"]},
         {"Name": "tag-key", "Value": [DETACHED]},
         {"Name": "instance-state-name", "Value": LIVING},
     ]);
@@ -105,12 +106,18 @@ pub fn group_queries(cluster: &str) -> Vec<Call> {
     all
 }
 
-/// Returns the detached machines, with the names of their former groups.
-fn detached(answers: &Answers) -> impl Iterator<Item = (String, Machine)> {
+/// Reports whether tags are those of a cluster's own machine or group. A shared resource belongs to another cluster.
+fn is_of_cluster(tags: &Tags, cluster: &str) -> bool {
+    is_owned(tags, cluster) && tags.get("KubernetesCluster").is_none_or(|name| name == cluster)
+}
+
+/// Returns a cluster's detached machines, with the names of their former groups.
+fn detached(answers: &Answers, cluster: &str) -> impl Iterator<Item = (String, Machine)> {
     let all = answers.each("DescribeInstances", "reservationSet");
     let all = all.flat_map(|reservation| reservation.items("instancesSet"));
-    all.filter_map(|one| {
-        let group = tags(one.items("tagSet")).remove(DETACHED)?;
+    all.filter_map(move |one| {
+        let mut tags = tags(one.items("tagSet"));
+        let group = tags.remove(DETACHED).filter(|_| is_of_cluster(&tags, cluster))?;
         let machine = Machine {
             id: one.text("instanceId").to_owned(),
             zone: one.text("placement.availabilityZone").to_owned(),
@@ -122,8 +129,9 @@ fn detached(answers: &Answers) -> impl Iterator<Item = (String, Machine)> {
     })
 }
 
-/// Returns a cluster's scaling groups by name, from the answers to [`group_queries`] or to those about all resources.
-pub fn groups(answers: &Answers) -> BTreeMap<String, Group> {
+/// Returns a cluster's own scaling groups by name, from the answers to [`group_queries`] or to those about all
+/// resources. The queries also return shared groups, which are left out.
+pub fn groups(answers: &Answers, cluster: &str) -> BTreeMap<String, Group> {
     let number = |text: &str| text.parse::<u64>().unwrap_or(0);
     let latest: BTreeMap<&str, u64> = answers
         .each("DescribeLaunchTemplates", "launchTemplates")
@@ -131,6 +139,10 @@ pub fn groups(answers: &Answers) -> BTreeMap<String, Group> {
         .collect();
     let mut all = BTreeMap::new();
     for one in items(answers) {
+        let tags = tags(one.items("Tags"));
+        if !is_of_cluster(&tags, cluster) {
+            continue;
+        }
         let template = one.text(template_path(one));
         let machine = |machine: &Value| Machine {
             id: machine.text("InstanceId").to_owned(),
@@ -141,7 +153,6 @@ pub fn groups(answers: &Answers) -> BTreeMap<String, Group> {
             detached: false,
         };
         let name = one.text("AutoScalingGroupName").to_owned();
-        let tags = tags(one.items("Tags"));
         let group = Group {
             name: name.clone(),
             instance_group: tags.get("kops.k8s.io/instancegroup").cloned().unwrap_or_default(),
@@ -153,7 +164,7 @@ pub fn groups(answers: &Answers) -> BTreeMap<String, Group> {
         };
         all.insert(name, group);
     }
-    for (group, machine) in detached(answers) {
+    for (group, machine) in detached(answers, cluster) {
         let Some(group) = all.get_mut(&group) else { continue };
         // A run was interrupted between the two calls of a detachment: the machine is a member still.
         if !group.machines.iter().any(|member| member.id == machine.id) {
@@ -168,31 +179,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn detached_machines_belong_to_their_former_groups() {
+    fn finds_own_groups_and_detached_machines_only() {
+        const OWN: &str = "kubernetes.io/cluster/a.example.com";
         let mut answers = Answers::default();
         let queries = group_queries("a.example.com");
         let member = |id: &str| {
             let template = json!({"LaunchTemplateId": "lt-1", "Version": "1"});
             json!({"InstanceId": id, "LifecycleState": "InService", "LaunchTemplate": template})
         };
-        let instance = |id: &str, group: &str| json!({"instanceId": id, "tagSet": [{"key": DETACHED, "value": group}]});
+        let instance = |id: &str, group: &str, owner: &str| {
+            json!({"instanceId": id, "tagSet": [
+                {"key": DETACHED, "value": group}, {"key": OWN, "value": owner},
+            ]})
+        };
+        let foreign = |name: &str, owner: &str, cluster: &str| {
+            json!({"AutoScalingGroupName": name, "Instances": [member("i-9")], "Tags": [
+                {"Key": OWN, "Value": owner}, {"Key": "KubernetesCluster", "Value": cluster},
+            ]})
+        };
         for call in queries {
             let page = match call.operation {
                 "DescribeAutoScalingGroups" => json!({"AutoScalingGroups": [{
                     "AutoScalingGroupName": "g", "Instances": [member("i-1"), member("i-2")],
                     "LaunchTemplate": {"LaunchTemplateId": "lt-1"},
-                }]}),
+                    "Tags": [{"Key": OWN, "Value": "owned"}],
+                }, foreign("shared", "shared", "b.example.com"), foreign("b", "owned", "b.example.com")]}),
                 "DescribeLaunchTemplates" => json!({"launchTemplates": [
                     {"launchTemplateId": "lt-1", "latestVersionNumber": "2"},
                 ]}),
                 "DescribeInstances" => json!({"reservationSet": [{"instancesSet": [
-                    instance("i-2", "g"), instance("i-3", "g"), instance("i-4", "other"), {},
+                    instance("i-2", "g", "owned"), instance("i-3", "g", "owned"),
+                    instance("i-4", "other", "owned"), instance("i-5", "g", "shared"), {},
                 ]}]}),
                 other => panic!("{other}"),
             };
             answers.add(call, vec![page]);
         }
-        let groups = groups(&answers);
+        let groups = groups(&answers, "a.example.com");
+        assert_eq!(groups.keys().collect::<Vec<_>>(), ["g"]);
         let group = &groups["g"];
         let seen: Vec<_> =
             group.machines.iter().map(|one| (one.id.as_str(), one.detached)).collect();

@@ -24,7 +24,7 @@ pub struct ExistingResources {
 impl ExistingResources {
     /// Parses the answers to all queries.
     pub fn read(scope: &Scope, answers: &Answers) -> Self {
-        let mut existing = Self { groups: groups(answers), ..Self::default() };
+        let mut existing = Self { groups: groups(answers, &scope.cluster), ..Self::default() };
         for kind in Kind::ALL {
             for (name, found) in (kind.operations().find_existing)(scope, answers) {
                 existing.insert((*kind, name), found);
