@@ -92,6 +92,9 @@ pub(crate) struct MachineState {
     pub(crate) runs: bool,
     /// The Node that this very machine has registered.
     pub(crate) node: Option<Value>,
+    /// The names of the Nodes that claim to be this machine's, if there are several. Then it has no `node`, because a
+    /// kubelet chooses the provider's ID that it registers.
+    pub(crate) claimants: Vec<String>,
     /// The reason why it has no Node, as far as the cloud knows it.
     pub(crate) cause: String,
     /// `true` if it cannot run a kubelet yet.
@@ -102,6 +105,15 @@ impl MachineState {
     /// Returns the name of its Node.
     pub(crate) fn node_name(&self) -> Option<&str> {
         self.node.as_ref().map(|node| node.text("metadata.name"))
+    }
+
+    /// Rejects a machine that several Nodes claim, as any of them may be another machine's.
+    pub(crate) fn check_claimants(&self) -> Result<(), Error> {
+        if self.claimants.is_empty() {
+            return Ok(());
+        }
+        let nodes = self.claimants.join(", ");
+        Err(Error::SeveralNodes { instance: self.id.clone(), nodes })
     }
 
     /// Reports whether its Node is ready.

@@ -91,6 +91,15 @@ pub enum Error {
          group with kops create -f"
     )]
     GroupCloud(&'static str),
+    #[error(
+        "instance group {group:?} has several scaling groups: {found}; delete those that are not the cluster's, or \
+         remove their tag kops.k8s.io/instancegroup"
+    )]
+    SeveralScalingGroups { group: String, found: String },
+    #[error(
+        "several Nodes claim instance {instance}: {nodes}; delete the Nodes that are not those of this machine"
+    )]
+    SeveralNodes { instance: String, nodes: String },
     #[error("could not find instance {0}")]
     MissingInstance(String),
     #[error(

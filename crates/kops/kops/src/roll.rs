@@ -324,8 +324,11 @@ impl<C: Cloud> Roll<'_, '_, C> {
         }
     }
 
-    /// Drains a machine, and deletes its Node.
+    /// Drains a machine, and deletes its Node. With the API, a machine that several Nodes claim is rejected.
     async fn drain_machine(&self, machine: &MachineState, group: &GroupState) -> Result<(), Error> {
+        if self.client.is_some() {
+            machine.check_claimants()?;
+        }
         let node = machine.node_name().unwrap_or_default();
         if let Some(client) = self.client.as_ref().filter(|_| !node.is_empty()) {
             self.print(&format!("Draining the node: {node:?}."))?;

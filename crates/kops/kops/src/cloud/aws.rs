@@ -1,6 +1,6 @@
 //! The machines of a cluster on AWS, in its scaling groups.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use client::Client;
 use kops_api::{Object, Spec as _};
@@ -40,7 +40,7 @@ impl AwsCloud {
     /// Returns the scaling group of an instance group.
     async fn scaling_group(&self, name: &str) -> Result<direct::Group, Error> {
         let found = query_groups(&self.client, &self.cluster).await?;
-        let group = found.into_values().find(|one| one.instance_group == name);
+        let group = only_group(&found, name)?.cloned();
         group.ok_or_else(|| Error::NotFound { kind: "scaling group", name: name.to_owned() })
     }
 
@@ -52,11 +52,37 @@ impl AwsCloud {
     }
 }
 
+/// Returns the scaling group of an instance group, if it exists.
+///
+/// # Errors
+///
+/// Several scaling groups have the name of the instance group in their tags.
+fn only_group<'a>(
+    found: &'a BTreeMap<String, direct::Group>,
+    name: &str,
+) -> Result<Option<&'a direct::Group>, Error> {
+    let own: Vec<_> = found.values().filter(|one| one.instance_group == name).collect();
+    match own[..] {
+        [] => Ok(None),
+        [group] => Ok(Some(group)),
+        _ => {
+            let names: Vec<_> = own.iter().map(|one| one.name.as_str()).collect();
+            let (group, found) = (name.to_owned(), names.join(", "));
+            Err(Error::SeveralScalingGroups { group, found })
+        }
+    }
+}
+
 /// Returns the state of a group. Machines that end are left out, as their group replaces them.
 fn group_state(group: &direct::Group, object: &Object, nodes: &[Value]) -> GroupState {
     let number = |text: &str| text.parse().unwrap_or(0);
     let machine = |machine: &Machine| {
-        let node = nodes.iter().find(|node| is_of(node, &machine.id)).cloned();
+        let claims: Vec<_> = nodes.iter().filter(|node| is_of(node, &machine.id)).collect();
+        let (node, claimants) = match claims[..] {
+            [] => (None, Vec::new()),
+            [node] => (Some(node.clone()), Vec::new()),
+            _ => (None, claims.iter().map(|one| one.text("metadata.name").to_owned()).collect()),
+        };
         MachineState {
             id: machine.id.clone(),
             name: machine.id.clone(),
@@ -65,10 +91,12 @@ fn group_state(group: &direct::Group, object: &Object, nodes: &[Value]) -> Group
             runs: machine.detached || machine.state == "InService",
             cause: match node {
                 Some(_) => String::new(),
-                None => format!("its state is {}", machine.state),
+                None if claimants.is_empty() => format!("its state is {}", machine.state),
+                None => format!("several Nodes claim it: {}", claimants.join(", ")),
             },
             is_starting: machine.state.starts_with("Pending"),
             node,
+            claimants,
         }
     };
     let machines = group.machines.iter().filter(|machine| !machine.is_ending());
@@ -84,7 +112,7 @@ fn group_state(group: &direct::Group, object: &Object, nodes: &[Value]) -> Group
     }
 }
 
-/// Reports whether a Node is that of an instance: its provider's ID is `aws:///ZONE/INSTANCE`.
+/// Reports whether a Node claims to be that of an instance: its provider's ID is `aws:///ZONE/INSTANCE`.
 fn is_of(node: &Value, instance: &str) -> bool {
     let id = node.text("spec.providerID").strip_prefix("aws://");
     id.is_some_and(|id| id.rsplit('/').next() == Some(instance))
@@ -99,7 +127,7 @@ impl Cloud for AwsCloud {
         let found = query_groups(&self.client, &self.cluster).await?;
         let mut state = CloudState::default();
         for object in &self.groups {
-            match found.values().find(|one| one.instance_group == object.name()) {
+            match only_group(&found, object.name())? {
                 Some(group) => state.groups.push(group_state(group, object, &nodes)),
                 None => state.missing.push(object.name().to_owned()),
             }
@@ -212,5 +240,28 @@ mod tests {
             ]
         );
         assert!(state.machines[1].cause.contains("Pending:Wait") && state.target == 2);
+        // A second Node that claims a machine, even in another zone, leaves it without a Node.
+        let twice = [&nodes[..], &[node("evil", "aws:///eu-west-1b/i-1")]].concat();
+        let state = group_state(&group, &object, &twice);
+        let claimed = &state.machines[0];
+        assert_eq!(claimed.node, None);
+        assert_eq!(claimed.cause, "several Nodes claim it: i-1, evil");
+        let error = claimed.check_claimants().unwrap_err().to_string();
+        assert!(error.contains("instance i-1: i-1, evil"), "{error}");
+    }
+
+    #[test]
+    fn rejects_several_scaling_groups_of_one_instance_group() {
+        let group = |name: &str| {
+            let instance_group = name.split('.').next().unwrap().to_owned();
+            let group =
+                direct::Group { name: name.to_owned(), instance_group, ..direct::Group::default() };
+            (name.to_owned(), group)
+        };
+        let found = BTreeMap::from([group("a.x"), group("b.x"), group("b.y")]);
+        assert_eq!(only_group(&found, "a").unwrap().map(|one| one.name.as_str()), Some("a.x"));
+        assert!(only_group(&found, "c").unwrap().is_none());
+        let error = only_group(&found, "b").unwrap_err().to_string();
+        assert!(error.contains("b.x, b.y"), "{error}");
     }
 }

@@ -70,6 +70,7 @@ impl<'a> LocalCloud<'a> {
             id: machine.map(|machine| machine.id).unwrap_or_default(),
             name,
             node,
+            claimants: Vec::new(),
             is_starting: stage.as_ref().is_some_and(Stage::is_before_kubelet),
             cause: stage.map(|stage| stage.to_string()).unwrap_or_default(),
         })

@@ -21,9 +21,9 @@ use crate::{
 };
 
 /// A machine to delete, and its group.
-struct FoundMachine {
-    group: GroupState,
-    machine: MachineState,
+pub(super) struct FoundMachine {
+    pub(super) group: GroupState,
+    pub(super) machine: MachineState,
 }
 
 /// Drains a machine and ends it. Its group makes another one: with --surge before, else after its end.
@@ -77,6 +77,7 @@ async fn delete<C: Cloud>(
         context: RefCell::new(context),
     };
     let found = roll.find(&command.instance).await?;
+    found.machine.check_claimants()?;
     let id = &found.machine.id;
     match (&roll.client, found.machine.node_name()) {
         (None, _) => roll.print(&format!("Instance {id} found for deletion"))?,
@@ -97,17 +98,25 @@ async fn delete<C: Cloud>(
 }
 
 impl<C: Cloud> Roll<'_, '_, C> {
-    /// Finds a machine by its ID or, with the API, by the name of its Node.
-    async fn find(&self, instance: &str) -> Result<FoundMachine, Error> {
-        for group in self.observe().await?.groups {
-            let is_it = |machine: &&MachineState| {
-                machine.id == instance || machine.node_name() == Some(instance)
-            };
-            if let Some(machine) = group.machines.iter().find(is_it).cloned() {
-                return Ok(FoundMachine { group, machine });
+    /// Finds a machine by its ID or, with the API, by the name of its Node. An ID comes before all names, because a
+    /// machine can choose the name of its Node.
+    pub(super) async fn find(&self, instance: &str) -> Result<FoundMachine, Error> {
+        let groups = self.observe().await?.groups;
+        let all = || {
+            let pairs = |group| move |machine| (group, machine);
+            groups.iter().flat_map(move |group| group.machines.iter().map(pairs(group)))
+        };
+        let has_node = |machine: &MachineState| {
+            machine.node_name() == Some(instance)
+                || machine.claimants.iter().any(|node| node == instance)
+        };
+        let found = all().find(|(_, machine)| machine.id == instance);
+        match found.or_else(|| all().find(|(_, machine)| has_node(machine))) {
+            Some((group, machine)) => {
+                Ok(FoundMachine { group: group.clone(), machine: machine.clone() })
             }
+            None => Err(Error::MissingInstance(instance.to_owned())),
         }
-        Err(Error::MissingInstance(instance.to_owned()))
     }
 
     async fn delete(&self, found: &FoundMachine, surge: bool) -> Result<(), Error> {

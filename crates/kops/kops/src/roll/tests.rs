@@ -221,3 +221,43 @@ fn failures_of_other_workers_do_not_block_a_roll() {
     let held = |which| is_blocking(&failure(which), "a", &state);
     assert!(held(None) && held(Some("a")) && held(Some("cp")) && !held(Some("b")));
 }
+
+#[tokio::test]
+async fn finds_machines_by_id_before_node_names_and_rejects_claimed_ones() {
+    let cloud = FakeCloud::new("Node", 0).await;
+    // The machine i-1 has named its Node like the machine i-2, and the machine i-3 has two Nodes.
+    cloud.api.create(&Resource::NODES, json!({"metadata": {"name": "i-2"}})).await;
+    let machine = |id: &str, name: &str, claimants: &[&str]| MachineState {
+        id: id.to_owned(),
+        name: name.to_owned(),
+        claimants: claimants.iter().map(|&node| node.to_owned()).collect(),
+        ..MachineState::default()
+    };
+    let machines = vec![
+        machine("i-1", "i-2", &[]),
+        machine("i-2", "x", &[]),
+        machine("i-3", "y", &["a", "b"]),
+    ];
+    cloud.groups.borrow_mut()[0].machines = machines;
+    let (command, mut out) = (RollCluster::default(), Vec::new());
+    let mut context = CommandEnvironment {
+        now: std::time::SystemTime::UNIX_EPOCH,
+        out: &mut out,
+        environment: &|_| None,
+    };
+    let roll = Roll {
+        command: &command,
+        client: Some(cloud.api.client("test")),
+        cloud,
+        cluster: Object::new(Kind::Cluster, "a.example.com"),
+        groups: Vec::new(),
+        due: BTreeSet::new(),
+        asks: Cell::new(false),
+        context: RefCell::new(&mut context),
+    };
+    assert_eq!(roll.find("i-2").await.unwrap().machine.id, "i-2");
+    assert!(matches!(roll.find("i-9").await, Err(Error::MissingInstance(_))));
+    let claimed = roll.find("b").await.unwrap();
+    let drained = roll.drain_machine(&claimed.machine, &claimed.group).await;
+    assert!(matches!(drained, Err(Error::SeveralNodes { .. })), "{drained:?}");
+}
