@@ -99,6 +99,13 @@ fn refused(
 }
 
 impl State {
+    fn put_address(&mut self, new: Address) {
+        let Address { index, cidr, .. } = new;
+        self.log.push(format!("add address {cidr} to {index}"));
+        self.addresses.retain(|address| (address.index, address.cidr) != (index, cidr));
+        self.addresses.push(new);
+    }
+
     fn push_link(&mut self, name: &str, kind: &str, mtu: u32) -> u32 {
         self.next_index += 1;
         let mac = vec![2, 0, 0, 0, 0, self.next_index as u8];
@@ -190,23 +197,19 @@ impl Net for Fake {
     }
 
     fn add_address(&self, index: u32, cidr: Cidr) -> Result<(), Error> {
-        let mut state = self.state();
-        state.log.push(format!("add address {cidr} to {index}"));
-        let address = Address { index, cidr };
-        if !state.addresses.contains(&address) {
-            state.addresses.push(address);
-        }
+        self.state().put_address(Address { index, cidr, deprecated: false });
         Ok(())
     }
 
     fn add_service_address(&self, index: u32, cidr: Cidr) -> Result<(), Error> {
-        self.add_address(index, cidr)
+        self.state().put_address(Address { index, cidr, deprecated: true });
+        Ok(())
     }
 
     fn delete_address(&self, index: u32, cidr: Cidr) -> Result<(), Error> {
         let mut state = self.state();
         state.log.push(format!("delete address {cidr} from {index}"));
-        state.addresses.retain(|address| *address != Address { index, cidr });
+        state.addresses.retain(|address| (address.index, address.cidr) != (index, cidr));
         Ok(())
     }
 

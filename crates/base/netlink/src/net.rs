@@ -95,6 +95,8 @@ pub struct Address {
     pub index: u32,
     /// The address and the length of its prefix.
     pub cidr: Cidr,
+    /// `true` if programs do not use it as a source, as one of [`Net::add_service_address`].
+    pub deprecated: bool,
 }
 
 /// A route. The kernel identifies it by destination, table and metric.

@@ -28,6 +28,8 @@ const IFA_BROADCAST: u16 = 4;
 const IFA_CACHEINFO: u16 = 6;
 /// Skips duplicate address detection, which would delay a Pod by a second. The addresses are known to be unique.
 const NO_DAD: u8 = 0x02;
+/// The flag of an address whose preferred lifetime is over.
+const DEPRECATED: u8 = 0x20;
 
 fn address_message(kind: u16, flags: u16, index: u32, cidr: Cidr) -> Message {
     let mut fixed = [family(cidr.address), cidr.prefix, NO_DAD, 0, 0, 0, 0, 0];
@@ -71,7 +73,11 @@ pub(crate) fn addresses(socket: &Socket) -> Result<Vec<Address>, Error> {
             let attributes = body.get(8..)?;
             // On a point-to-point link, ADDRESS is the other end.
             let found = attribute(attributes, IFA_LOCAL).or(attribute(attributes, IFA_ADDRESS))?;
-            Some(Address { index: u32_at(body, 4)?, cidr: Cidr::new(address(found)?, body[1])? })
+            Some(Address {
+                index: u32_at(body, 4)?,
+                cidr: Cidr::new(address(found)?, body[1])?,
+                deprecated: body[2] & DEPRECATED != 0,
+            })
         },
     )
 }

@@ -75,6 +75,7 @@ fn start_announcements(cluster: &Cluster, tasks: &rt::Tasks) -> Result<(), Error
     let settings = vip::SpeakerSettings {
         node: cluster.settings.node_name.clone(),
         ranges,
+        reserved: Vec::new(),
         namespace: addons::load_balancer::NAMESPACE.to_owned(),
         // Only this host is connected to other networks than the link between the nodes.
         beside: (!cluster.is_member()).then_some(cluster.settings.address),

@@ -1,6 +1,7 @@
 //! `windlass down`: stops a cluster and removes everything that it created.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     process::Command,
@@ -159,7 +160,7 @@ fn remove_network(cluster: &Cluster) {
 fn remove_addresses(cluster: &Cluster) -> Result<(), Error> {
     let ranges = cluster.settings.config.load_balancer.cidrs()?;
     if !ranges.is_empty() {
-        vip::remove(&netlink::Kernel::open()?, &ranges)?;
+        vip::remove(&netlink::Kernel::open()?, &ranges, &BTreeSet::new())?;
     }
     Ok(())
 }

@@ -2,15 +2,24 @@
 //! `init`.
 
 use std::{
+    collections::BTreeSet,
+    io,
+    net::IpAddr,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use api_config::kubeadm::ClusterConfiguration;
-use bootstrap_core::addons::load_balancer::{self, NAMESPACE, RECORD};
+use api_config::{
+    Kubeconfig,
+    kubeadm::{ApiEndpoint, ClusterConfiguration},
+};
+use bootstrap_core::{
+    addons::load_balancer::{self, NAMESPACE, RECORD},
+    endpoint::stable_url,
+};
 use client::{Client, ListOptions, Resource};
 use net_core::{Cidr, api::Node};
-use netlink::Kernel;
+use netlink::{Kernel, Net};
 
 use crate::{
     addon::AddonTarget,
@@ -48,11 +57,16 @@ pub struct RunArgs {
     /// The ranges of the addresses. Other addresses in a Service's status are not announced
     #[arg(long, required = true, value_delimiter = ',')]
     pub ranges: Vec<Cidr>,
+    /// Addresses that are neither announced nor removed, besides those of Nodes and the API
+    #[arg(long, value_delimiter = ',')]
+    pub reserved: Vec<IpAddr>,
 }
 
 const USER_AGENT: &str = "windlass-load-balancer";
 /// The flag of the controller manager.
 const FLAG: &str = "load-balancer-ranges";
+/// The file with the ranges in the directory of the record.
+const RANGES: &str = "ranges";
 
 /// Prints the objects for the ranges from which the controller manager allocates.
 pub async fn print(args: PrintArgs) -> Result<(), Error> {
@@ -60,7 +74,10 @@ pub async fn print(args: PrintArgs) -> Result<(), Error> {
     let configured = configured_ranges(&target.configuration)?;
     let nodes =
         target.client.list::<Node>(&Resource::NODES, "", &ListOptions::default()).await?.items;
-    configured.check(&in_use(&target.configuration, &nodes)?)?;
+    let mut in_use = in_use(&target.configuration, &target.api.server, &nodes)?;
+    let gateways = Kernel::open()?.routes()?.into_iter().filter_map(|route| route.gateway);
+    in_use.addresses.extend(gateways.map(|gateway| (gateway, "a gateway of this host")));
+    configured.check(&in_use)?;
     let objects = load_balancer::objects(&target.configuration, target.api, &configured.ranges)?;
     print!("{}", api_config::yaml::to_string_all(&objects)?);
     Ok(())
@@ -77,8 +94,13 @@ fn configured_ranges(configuration: &ClusterConfiguration) -> Result<LoadBalance
     })
 }
 
-/// Returns the ranges and addresses that a load balancer range must not contain.
-fn in_use(configuration: &ClusterConfiguration, nodes: &[Node]) -> Result<HostNetwork, Error> {
+/// Returns the cluster's ranges and addresses, which a load balancer range must not contain. `server` is the URL of the
+/// API for Pods.
+fn in_use(
+    configuration: &ClusterConfiguration,
+    server: &str,
+    nodes: &[Node],
+) -> Result<HostNetwork, Error> {
     let networking = &configuration.networking;
     let mut owned = Vec::new();
     for (list, owner) in
@@ -88,33 +110,66 @@ fn in_use(configuration: &ClusterConfiguration, nodes: &[Node]) -> Result<HostNe
             owned.extend(ranges(list)?.into_iter().map(|range| (range, owner)));
         }
     }
-    let addresses = nodes.iter().flat_map(Node::addresses);
-    let addresses = addresses.map(|address| (address, "the address of a node")).collect();
-    Ok(HostNetwork { ranges: owned, addresses })
+    let nodes = nodes.iter().flat_map(Node::addresses);
+    let nodes = nodes.map(|address| (address, "the address of a node"));
+    let held =
+        configuration.virtual_address.iter().filter_map(|held| held.address.parse::<IpAddr>().ok());
+    let endpoint = stable_url(configuration, &ApiEndpoint::default());
+    let api = held.chain([&*endpoint, server].into_iter().filter_map(vip::host_of));
+    let api = api.map(|address| (address, "the address of the API"));
+    let etcd = configuration.etcd.external.iter().flat_map(|etcd| &etcd.endpoints);
+    let etcd = etcd.filter_map(|url| vip::host_of(url));
+    let etcd = etcd.map(|address| (address, "the address of etcd"));
+    Ok(HostNetwork { ranges: owned, addresses: nodes.chain(api).chain(etcd).collect() })
 }
 
 /// Announces the addresses that this node holds, until shutdown.
 pub async fn run(args: RunArgs, tasks: &rt::Tasks) -> Result<(), Error> {
     let client = Client::from_kubeconfig_file(&args.kubeconfig, USER_AGENT)?;
-    let record = Path::new(RECORD).join("ranges");
-    let text: Vec<_> = args.ranges.iter().map(Cidr::to_string).collect();
-    std::fs::write(&record, text.join(",")).map_err(Error::file("writing", &record))?;
+    let server = Kubeconfig::load(&args.kubeconfig)?.current()?.cluster.server.clone();
+    let reserved: BTreeSet<_> = args.reserved.into_iter().chain(vip::host_of(&server)).collect();
+    let net = Arc::new(Kernel::open()?);
+    replace_record(&*net, Path::new(RECORD), &args.ranges, &reserved)?;
     let settings = vip::SpeakerSettings {
         node: args.node_name,
         ranges: args.ranges,
+        reserved: reserved.into_iter().collect(),
         namespace: NAMESPACE.to_owned(),
         // An address in no network of a node needs routes, which may lead to any node.
         beside: None,
     };
-    vip::announce(settings, client, Arc::new(Kernel::open()?), tasks).await;
+    vip::announce(settings, client, net, tasks).await;
     Ok(())
+}
+
+/// Records the ranges, and removes the addresses of recorded ones that the new ones do not cover.
+fn replace_record(
+    net: &dyn Net,
+    directory: &Path,
+    new: &[Cidr],
+    reserved: &BTreeSet<IpAddr>,
+) -> Result<(), Error> {
+    let mut former = recorded(directory)?.unwrap_or_default();
+    former.retain(|range| !new.iter().any(|other| other.covers(*range)));
+    vip::remove(net, &former, reserved)?;
+    let text: Vec<_> = new.iter().map(Cidr::to_string).collect();
+    Ok(pki::write_file(&directory.join(RANGES), text.join(",").as_bytes(), 0o644)?)
+}
+
+/// Returns the recorded ranges; `None` without a record.
+fn recorded(directory: &Path) -> Result<Option<Vec<Cidr>>, Error> {
+    let record = directory.join(RANGES);
+    match std::fs::read_to_string(&record) {
+        Ok(text) => ranges(&text).map(Some),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::file("reading", &record)(error)),
+    }
 }
 
 /// Removes the addresses that a killed Pod of the add-on has left on this node, and its record.
 pub fn remove() -> Result<(), Error> {
-    let record = Path::new(RECORD).join("ranges");
-    let Ok(text) = std::fs::read_to_string(&record) else { return Ok(()) };
-    vip::remove(&Kernel::open()?, &ranges(&text)?)?;
+    let Some(ranges) = recorded(Path::new(RECORD))? else { return Ok(()) };
+    vip::remove(&Kernel::open()?, &ranges, &BTreeSet::new())?;
     std::fs::remove_dir_all(RECORD).map_err(Error::file("removing", RECORD))
 }
 
@@ -135,7 +190,8 @@ pub(crate) fn start(
 
 #[cfg(test)]
 mod tests {
-    use api_config::kubeadm::Arg;
+    use api_config::kubeadm::{Arg, ExternalEtcd, VirtualAddress};
+    use netlink::{Fake, NewKind, NewLink};
     use serde_json::json;
 
     use super::*;
@@ -146,11 +202,18 @@ mod tests {
         configuration.networking.service_subnet = "10.96.0.0/12".to_owned();
         configuration.controller_manager.extra_args =
             flags.iter().map(|(name, value)| Arg::new(*name, *value)).collect();
+        configuration.control_plane_endpoint = "[2001:db8:1::5]:6443".to_owned();
+        configuration.virtual_address =
+            Some(VirtualAddress { address: "192.0.2.100".to_owned(), ..VirtualAddress::default() });
+        configuration.etcd.external = Some(ExternalEtcd {
+            endpoints: vec!["https://192.0.2.150:2379".to_owned(), "http://192.0.2.170".to_owned()],
+            ..ExternalEtcd::default()
+        });
         let node =
             json!({"status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.3"}]}});
         let nodes = [serde_json::from_value(node).unwrap()];
         let checked = configured_ranges(&configuration).and_then(|ranges| {
-            ranges.check(&in_use(&configuration, &nodes)?)?;
+            ranges.check(&in_use(&configuration, "https://192.0.2.200:6443", &nodes)?)?;
             Ok(ranges.ranges.join(" "))
         });
         checked.unwrap_or_else(|error| error.to_string())
@@ -165,6 +228,11 @@ mod tests {
             ("fd00:10:244::/64", "the range of Pods"),
             ("10.100.0.0/24", "the range of Services"),
             ("192.0.2.0/28", "contains 192.0.2.3, the address of a node"),
+            ("192.0.2.96/28", "contains 192.0.2.100, the address of the API"),
+            ("192.0.2.192/28", "contains 192.0.2.200, the address of the API"),
+            ("2001:db8:1::/120", "contains 2001:db8:1::5, the address of the API"),
+            ("192.0.2.144/28", "contains 192.0.2.150, the address of etcd"),
+            ("192.0.2.160/28", "contains 192.0.2.170, the address of etcd"),
             ("127.0.0.0/8", "unicast"),
             ("$(rm -rf /)", "not a CIDR"),
             ("", "not a CIDR"),
@@ -177,5 +245,37 @@ mod tests {
         let twice =
             [("load-balancer-ranges", "nonsense"), ("load-balancer-ranges", "192.0.2.240/28")];
         assert_eq!(check(&twice), "192.0.2.240/28");
+    }
+
+    #[test]
+    fn removes_addresses_of_former_ranges_before_their_record() {
+        let (directory, net) = (tempfile::tempdir().unwrap(), Fake::new());
+        net.add_link(&NewLink { name: "eth0", mtu: 0, mac: None, kind: NewKind::Bridge }).unwrap();
+        let index = net.link("eth0").unwrap().unwrap().index;
+        for address in ["192.0.2.1/32", "192.0.2.2/32", "192.0.2.17/32", "192.0.2.33/32"] {
+            net.add_service_address(index, address.parse().unwrap()).unwrap();
+        }
+        let of = |text: &str| ranges(text).unwrap();
+        let reserved = BTreeSet::from(["192.0.2.2".parse::<IpAddr>().unwrap()]);
+        let replace = |new: &str| replace_record(&net, directory.path(), &of(new), &reserved);
+        let left = || {
+            let all = net.addresses().unwrap().into_iter();
+            all.map(|address| address.cidr.to_string()).collect::<Vec<_>>().join(" ")
+        };
+        assert!(recorded(directory.path()).unwrap().is_none());
+        replace("192.0.2.0/28,192.0.2.16/28").unwrap();
+        let new = "192.0.2.16/28,192.0.2.32/28";
+        replace(new).unwrap();
+        assert_eq!(left(), "192.0.2.2/32 192.0.2.17/32 192.0.2.33/32");
+        assert_eq!(recorded(directory.path()).unwrap().unwrap(), of(new));
+
+        let record = directory.path().join(RANGES);
+        for hostile in ["$(reboot)", "", &"0.0.0.0/0,".repeat(10_000)] {
+            std::fs::write(&record, hostile).unwrap();
+            replace("192.0.2.16/28").unwrap_err();
+            assert_eq!(std::fs::read_to_string(&record).unwrap(), hostile);
+        }
+        std::fs::write(&record, [0xff]).unwrap();
+        recorded(directory.path()).unwrap_err();
     }
 }

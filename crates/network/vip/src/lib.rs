@@ -156,7 +156,7 @@ async fn hold(place: &AddressInterface, shutdown: &rt::Shutdown) {
 
 /// Returns the IP address in a server's URL.
 pub fn host_of(server: &str) -> Option<IpAddr> {
-    let rest = server.strip_prefix("https://")?;
+    let (_, rest) = server.split_once("://")?;
     let host = rest.rsplit_once(':').map_or(rest, |(host, _)| host);
     host.trim_matches(['[', ']']).parse().ok()
 }

@@ -16,7 +16,7 @@ mod subject;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc, time::Duration};
 
 use client::Client;
 use net_core::Cidr;
@@ -53,10 +53,16 @@ pub async fn announce(
     leases.release(&state).await;
 }
 
-/// Removes addresses that a killed process left on the interfaces.
-pub fn remove(net: &dyn Net, ranges: &[Cidr]) -> Result<(), crate::error::Error> {
+/// Removes addresses that a killed process left on the interfaces, but for the addresses to `keep`.
+pub fn remove(
+    net: &dyn Net,
+    ranges: &[Cidr],
+    keep: &BTreeSet<IpAddr>,
+) -> Result<(), crate::error::Error> {
     for address in links::left_over(net, ranges)? {
-        net.delete_address(address.index, address.cidr)?;
+        if !keep.contains(&address.cidr.address) {
+            net.delete_address(address.index, address.cidr)?;
+        }
     }
     Ok(())
 }
@@ -110,8 +116,9 @@ async fn hold(
     while !shutdown.is_stopping() {
         let announced = state.plan().announced;
         if !links.is_settled(&announced) {
+            let reserved = state.reserved();
             let work = move || {
-                links.follow(&announced);
+                links.follow(&announced, &reserved);
                 links
             };
             // After a panic the next round reads the interfaces again.
@@ -120,7 +127,9 @@ async fn hold(
         }
         let _ = shutdown.unless_stopping(tokio::time::sleep(TICK)).await;
     }
-    let removed = tokio::task::spawn_blocking(move || links.follow(&BTreeSet::new())).await;
+    let reserved = state.reserved();
+    let work = move || links.follow(&BTreeSet::new(), &reserved);
+    let removed = tokio::task::spawn_blocking(work).await;
     if let Err(error) = removed {
         tracing::error!(%error, "cannot remove load balancer addresses");
     }

@@ -208,3 +208,21 @@ fn deletes_conntrack_entries_by_destination() {
         assert_eq!(net.delete_flows(17, &|_| true).unwrap(), 0);
     });
 }
+
+#[test]
+fn lists_addresses_of_services_as_deprecated() {
+    in_new_namespace(|net| {
+        net.add_link(&NewLink { name: "v0", mtu: 0, mac: None, kind: VETH }).unwrap();
+        let index = net.link("v0").unwrap().unwrap().index;
+        for (own, service) in [("10.7.0.1/32", "10.7.0.2/32"), ("fd07::1/128", "fd07::2/128")] {
+            net.add_address(index, cidr(own)).unwrap();
+            net.add_service_address(index, cidr(service)).unwrap();
+            let all = net.addresses().unwrap();
+            let is_deprecated = |text| {
+                let found = all.iter().find(|address| address.cidr == cidr(text));
+                found.map(|address| address.deprecated)
+            };
+            assert_eq!((is_deprecated(own), is_deprecated(service)), (Some(false), Some(true)));
+        }
+    });
+}

@@ -79,7 +79,7 @@ pub fn objects(
 
 fn daemon_set(cluster: &ClusterConfiguration, ranges: &[String]) -> Value {
     let labels = json!({"k8s-app": NAMESPACE});
-    let command = [
+    let mut command = vec![
         "/usr/local/bin/windlass".to_owned(),
         "load-balancer".to_owned(),
         "run".to_owned(),
@@ -87,6 +87,9 @@ fn daemon_set(cluster: &ClusterConfiguration, ranges: &[String]) -> Value {
         "--node-name=$(NODE_NAME)".to_owned(),
         format!("--ranges={}", ranges.join(",")),
     ];
+    if let Some(held) = &cluster.virtual_address {
+        command.push(format!("--reserved={}", held.address));
+    }
     json!({
         "apiVersion": "apps/v1", "kind": "DaemonSet",
         "metadata": {"name": NAMESPACE, "namespace": NAMESPACE, "labels": labels},
@@ -133,6 +136,8 @@ fn daemon_set(cluster: &ClusterConfiguration, ranges: &[String]) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use api_config::kubeadm::VirtualAddress;
+
     use super::*;
     use crate::config::{Facts, default_cluster};
 
@@ -140,6 +145,8 @@ mod tests {
     fn pods_have_few_rights() {
         let mut cluster = ClusterConfiguration::default();
         default_cluster(&mut cluster, &Facts::default());
+        cluster.virtual_address =
+            Some(VirtualAddress { address: "192.0.2.100".to_owned(), ..Default::default() });
         let ranges = ["192.0.2.240/28".to_owned(), "2001:db8::/120".to_owned()];
         let objects = objects(&cluster, Cluster::default(), &ranges).unwrap();
         let of = |kind: &str| objects.iter().find(|object| object["kind"] == kind).unwrap();
@@ -147,6 +154,7 @@ mod tests {
         let container = &pod["containers"][0];
         let command = container["command"].as_array().unwrap();
         assert!(command.contains(&json!("--ranges=192.0.2.240/28,2001:db8::/120")));
+        assert!(command.contains(&json!("--reserved=192.0.2.100")));
         assert!(container["securityContext"].get("privileged").is_none());
         // Writes are limited to Leases of the add-on's namespace, and no Secret can be read.
         for rule in of("ClusterRole")["rules"].as_array().unwrap() {

@@ -44,10 +44,12 @@ pub(super) fn networks(net: &dyn Net) -> Result<Vec<Cidr>, netlink::Error> {
     Ok(cidrs.filter(|cidr| cidr.host_bits() > 0).map(Cidr::network).collect())
 }
 
-/// Returns the addresses in the ranges that interfaces have.
+/// Returns the addresses in the ranges that interfaces have, and that programs do not use as a source. Addresses that
+/// an administrator gave to the machine are not among them.
 pub(super) fn left_over(net: &dyn Net, ranges: &[Cidr]) -> Result<Vec<Address>, Error> {
     let mut addresses = net.addresses()?;
-    addresses.retain(|a| a.cidr.host_bits() == 0 && is_within(ranges, a.cidr.address));
+    addresses
+        .retain(|a| a.deprecated && a.cidr.host_bits() == 0 && is_within(ranges, a.cidr.address));
     Ok(addresses)
 }
 
@@ -69,9 +71,9 @@ impl Links {
             && self.announced.keys().all(|address| wanted.contains(address))
     }
 
-    /// Adds, announces and removes addresses.
-    pub(super) fn follow(&mut self, wanted: &BTreeSet<IpAddr>) {
-        self.clean(wanted);
+    /// Adds, announces and removes addresses. `reserved` are those of Nodes and of the API.
+    pub(super) fn follow(&mut self, wanted: &BTreeSet<IpAddr>, reserved: &BTreeSet<IpAddr>) {
+        self.clean(wanted, reserved);
         self.announced.retain(|address, announced| {
             if wanted.contains(address) {
                 return true;
@@ -119,20 +121,12 @@ impl Links {
         Ok(())
     }
 
-    /// Removes addresses of an earlier run, but for those that this node still announces.
-    fn clean(&mut self, wanted: &BTreeSet<IpAddr>) {
+    /// Removes addresses of an earlier run, but for reserved ones and those that this node still announces.
+    fn clean(&mut self, wanted: &BTreeSet<IpAddr>, reserved: &BTreeSet<IpAddr>) {
         if self.cleaned {
             return;
         }
-        let left = left_over(&*self.net, &self.settings.ranges);
-        let removed = left.and_then(|left| {
-            let foreign = left.iter().filter(|a| !wanted.contains(&a.cidr.address));
-            for address in foreign {
-                self.net.delete_address(address.index, address.cidr)?;
-            }
-            Ok(())
-        });
-        match removed {
+        match super::remove(&*self.net, &self.settings.ranges, &(wanted | reserved)) {
             Ok(()) => self.cleaned = true,
             Err(error) => {
                 tracing::error!(%error, "cannot remove load balancer addresses of an earlier run")

@@ -11,6 +11,8 @@ pub struct SpeakerSettings {
     pub node: String,
     /// The ranges of the addresses. Other addresses in a Service's status are not announced.
     pub ranges: Vec<Cidr>,
+    /// Addresses besides those of Nodes that this node neither announces nor removes, such as the API's.
+    pub reserved: Vec<IpAddr>,
     /// The namespace of the Leases.
     pub namespace: String,
     /// The address whose interface announces addresses that are in none of this node's networks. `None` announces no

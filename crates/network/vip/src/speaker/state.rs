@@ -1,6 +1,10 @@
 //! This node's view of Services, endpoints, its Node and the Leases.
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
 
 use api_meta::ObjectMeta;
 use client::{Change, Client, Informer, ListOptions, Resource};
@@ -68,13 +72,12 @@ pub(super) struct State {
 impl State {
     pub(super) fn start(settings: &SpeakerSettings, client: &Client, tasks: &rt::Tasks) -> Self {
         let observed = Arc::new(Mutex::new(Observed { stale: true, ..Observed::default() }));
-        let own = ListOptions::fields(&format!("metadata.name={}", settings.node));
         let ours = ListOptions {
             namespace: settings.namespace.clone(),
             ..ListOptions::labels(&format!("{}={}", LABEL.0, LABEL.1))
         };
         let everything = ListOptions::default;
-        let seen = observed.clone();
+        let (seen, seen_node, name) = (observed.clone(), observed.clone(), settings.node.clone());
         Self {
             services: Informer::start(
                 client,
@@ -90,7 +93,13 @@ impl State {
                 tasks,
                 mark(&observed),
             ),
-            nodes: Informer::start(client, Resource::NODES, own, tasks, mark(&observed)),
+            nodes: Informer::start(client, Resource::NODES, everything(), tasks, move |change| {
+                let addresses = |node: Option<&Arc<Node>>| node.map(|node| node.addresses());
+                let is_own = change.old.or(change.new).is_some_and(|n| n.metadata.name == name);
+                if is_own || addresses(change.old) != addresses(change.new) {
+                    seen_node.lock().stale = true;
+                }
+            }),
             leases: Informer::start(client, Resource::LEASES, ours, tasks, move |change| {
                 seen.lock().follow(change);
             }),
@@ -167,6 +176,13 @@ impl State {
         own.map(|(address, _)| *address).collect()
     }
 
+    /// Returns the addresses that no node may announce: those of Nodes and of the API.
+    pub(super) fn reserved(&self) -> BTreeSet<IpAddr> {
+        let nodes = self.nodes.list();
+        let addresses = nodes.iter().flat_map(|node| node.addresses());
+        addresses.chain(self.settings.reserved.iter().copied()).collect()
+    }
+
     /// Computes the wanted addresses again after a change.
     fn refresh(&self, observed: &mut Observed) {
         if !std::mem::replace(&mut observed.stale, false) {
@@ -177,11 +193,13 @@ impl State {
         let services = self.services.list();
         let slices = self.slices.list();
         let slices = Slices::index(slices.iter().map(AsRef::as_ref));
+        let reserved = self.reserved();
         let mut wanted = BTreeMap::new();
         for service in &services {
             let serves = service.spec.external_traffic_policy == TrafficPolicy::Cluster
                 || local_ready(&slices, service, &self.settings.node) > 0;
-            for address in announced(service, &self.settings.ranges) {
+            let addresses = announced(service, &self.settings.ranges);
+            for address in addresses.filter(|address| !reserved.contains(address)) {
                 let reaches =
                     self.settings.beside.is_some() || links::is_within(&observed.networks, address);
                 let since = observed.wanted.get(&address).map(|wanted| wanted.since);

@@ -165,6 +165,7 @@ impl Speaker {
         let settings = SpeakerSettings {
             node: node.to_owned(),
             ranges: vec!["192.0.2.0/28".parse().unwrap(), "2001:db8::/120".parse().unwrap()],
+            reserved: vec![ip("192.0.2.8")],
             namespace: "kube-system".to_owned(),
             beside: None,
         };
@@ -290,8 +291,44 @@ async fn removes_address_of_earlier_run_that_another_node_has() {
     let late = Speaker::start(&api, "b", "192.0.2.102/24");
     let index = late.net.link("wl-speaker").unwrap().unwrap().index;
     for left in ["192.0.2.5/32", "192.0.2.7/32"] {
-        late.net.add_address(index, left.parse().unwrap()).unwrap();
+        late.net.add_service_address(index, left.parse().unwrap()).unwrap();
     }
     pass(1000).await;
     assert!(!late.has("192.0.2.5") && !late.has("192.0.2.7") && late.has("192.0.2.102"));
+}
+
+/// Sets the addresses of a Service of type LoadBalancer or of a Node.
+async fn set_status(api: &FakeApi, resource: &Resource, name: &str, status: Value) {
+    let namespace = if resource.namespaced { "default" } else { "" };
+    let at = client::PatchTarget { namespace, name, subresource: "status" };
+    api.merge(resource, at, json!({"status": status})).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn keeps_and_never_announces_addresses_of_api_and_nodes() {
+    let api = cluster().await;
+    let node = |address: &str| json!({"addresses": [{"type": "InternalIP", "address": address}]});
+    set_status(&api, &Resource::NODES, "b", node("192.0.2.9")).await;
+    let ips = ["192.0.2.8", "192.0.2.9", "192.0.2.10"].map(|ip| json!({"ip": ip}));
+    let taken = json!({"loadBalancer": {"ingress": ips}});
+    set_status(&api, &Resource::SERVICES, "web", taken).await;
+    let speaker = Speaker::start(&api, "a", "192.0.2.101/24");
+    pass(3000).await;
+    assert!(!speaker.has("192.0.2.8") && !speaker.has("192.0.2.9") && speaker.has("192.0.2.10"));
+    // A node joins with the address of a Service.
+    set_status(&api, &Resource::NODES, "c", node("192.0.2.10")).await;
+    pass(1000).await;
+    assert!(!speaker.has("192.0.2.10"), "a node has it");
+
+    let holder = Speaker::start(&api, "b", "192.0.2.102/24");
+    let index = holder.net.link("wl-speaker").unwrap().unwrap().index;
+    for address in ["192.0.2.8/32", "192.0.2.9/32", "192.0.2.12/32"] {
+        holder.net.add_service_address(index, address.parse().unwrap()).unwrap();
+    }
+    holder.net.add_address(index, "192.0.2.11/32".parse().unwrap()).unwrap();
+    pass(3000).await;
+    assert!(holder.has("192.0.2.8"), "the API has it");
+    assert!(holder.has("192.0.2.9"), "a node has it");
+    assert!(holder.has("192.0.2.11"), "an administrator added it");
+    assert!(!holder.has("192.0.2.12"), "an earlier run added it");
 }
