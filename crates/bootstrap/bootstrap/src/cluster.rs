@@ -10,8 +10,8 @@ use bootstrap_core::{Layout, objects};
 use client::Client;
 use tokio::time::Instant;
 
-pub(crate) use apply::is_ready;
 pub use apply::{apply, apply_all, get, resource_of};
+pub(crate) use apply::{is_conflict, is_ready};
 pub use upload_certs::{download_certs, new_certificate_key, upload_certs};
 
 use crate::Error;

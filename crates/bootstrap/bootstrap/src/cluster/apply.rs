@@ -38,11 +38,23 @@ pub fn resource_of(object: &Value) -> Result<&'static Resource, Error> {
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Creates the object, or patches an existing one. Transient errors are retried.
+/// Creates the object, or patches an existing one. An object with a resourceVersion only patches that version. Transient
+/// errors are retried.
 pub async fn apply(client: &Client, object: &Value) -> Result<(), Error> {
-    let passing =
-        |error: &Error| matches!(error, Error::Api { source, .. } if is_transient(source));
+    let passing = |error: &Error| {
+        let is_outdated = has_version(object) && is_conflict(error);
+        !is_outdated && matches!(error, Error::Api { source, .. } if is_transient(source))
+    };
     rt::retry(PATIENCE, PAUSE, passing, || apply_once(client, object)).await
+}
+
+fn has_version(object: &Value) -> bool {
+    !object.text("metadata.resourceVersion").is_empty()
+}
+
+/// Returns `true` if an object has changed since it was read.
+pub(crate) fn is_conflict(error: &Error) -> bool {
+    matches!(error, Error::Api { source, .. } if source.is_conflict())
 }
 
 /// Returns `true` for errors that a retry may resolve, at this server or at another one behind the same address. All
@@ -56,29 +68,41 @@ fn is_transient(error: &client::Error) -> bool {
 
 async fn apply_once(client: &Client, object: &Value) -> Result<(), Error> {
     let resource = resource_of(object)?;
-    let (namespace, name) = (object.namespace(), object.name());
-    let failed = |operation| {
-        let subject = match namespace {
-            "" => format!("{} {name}", resource.kind),
-            _ => format!("{} {namespace}/{name}", resource.kind),
-        };
-        move |source| Error::Api { operation, subject, source }
+    if !has_version(object) && create(client, resource, object).await? {
+        return Ok(());
+    }
+    let at = PatchTarget {
+        namespace: object.namespace(),
+        name: object.name(),
+        ..PatchTarget::default()
     };
+    let patched = client.patch::<Value>(resource, at, PatchKind::Merge, object).await;
+    patched.map(drop).map_err(failed("update", object))
+}
+
+/// Creates the object. Returns `false` if it exists.
+async fn create(client: &Client, resource: &Resource, object: &Value) -> Result<bool, Error> {
+    let namespace = object.namespace();
     let refused = match client.create::<_, Value>(resource, namespace, object).await {
-        Ok(_) => return Ok(()),
+        Ok(_) => return Ok(true),
         // For an existing Service, the API server reports the taken cluster IP before the taken name.
         Err(e) if e.is_already_exists() || e.is_invalid() => e,
-        Err(e) => return Err(failed("create")(e)),
+        Err(e) => return Err(failed("create", object)(e)),
     };
-    if refused.is_invalid() && get(client, resource, namespace, name).await?.is_none() {
-        return Err(failed("create")(refused));
+    if refused.is_invalid() && get(client, resource, namespace, object.name()).await?.is_none() {
+        return Err(failed("create", object)(refused));
     }
-    let at = PatchTarget { namespace, name, ..PatchTarget::default() };
-    client
-        .patch::<Value>(resource, at, PatchKind::Merge, object)
-        .await
-        .map(drop)
-        .map_err(failed("update"))
+    Ok(false)
+}
+
+/// Returns a function that names the operation and the object in an error.
+fn failed(operation: &'static str, object: &Value) -> impl FnOnce(client::Error) -> Error {
+    let (_, kind) = api_config::gvk(object);
+    let subject = match object.namespace() {
+        "" => format!("{kind} {}", object.name()),
+        namespace => format!("{kind} {namespace}/{}", object.name()),
+    };
+    move |source| Error::Api { operation, subject, source }
 }
 
 /// Applies the objects in order and stops at the first error.

@@ -6,24 +6,27 @@ use bootstrap_core::{
     addons, images,
     upgrade::{PROGRAM, first_image},
 };
-use client::Resource;
+use client::{Client, Resource};
 use serde_json::Value;
 
 use super::{
     cluster_state::not_upgraded,
     context::Ctx,
-    corefile::{CustomCorefile, DNS},
+    corefile::{Corefile, DNS},
 };
 use crate::{
     Error,
-    cluster::get,
+    cluster::{get, is_conflict},
     init::kube_proxy,
     phase::{Outcome, Phase},
+    preflight,
 };
 
 const PROXY: &str = "kube-proxy";
 /// The number of DNS replicas for a Deployment without the field.
 const REPLICAS: u64 = 2;
+/// The number of attempts for a Corefile that changes while it is migrated.
+const ATTEMPTS: usize = 5;
 
 pub(super) const PHASES: [Phase<Ctx>; 2] = [
     Phase {
@@ -42,19 +45,13 @@ pub(super) const PHASES: [Phase<Ctx>; 2] = [
                 let Some(current) = get(&client, &resource, "kube-system", DNS).await? else {
                     return Ok(Outcome::skipped("CoreDNS is not installed"));
                 };
-                let replicas = current.at("spec.replicas").as_u64().unwrap_or(REPLICAS) as u32;
-                let mut objects = addons::coredns(&ctx.node.config.cluster, replicas)?;
-                if let Some(corefile) = CustomCorefile::read(ctx, &client).await? {
-                    corefile.report(ctx);
-                    corefile.keep(&mut objects);
+                for _ in 1..ATTEMPTS {
+                    match upgrade_coredns(ctx, &client, &current).await {
+                        Err(error) if is_conflict(&error) => {}
+                        result => return result.map(|()| Outcome::done()),
+                    }
                 }
-                for object in objects.iter_mut().filter(|object| object["kind"] == "Deployment") {
-                    keep_resources(object, &current);
-                    mark(object, ctx.program.as_deref());
-                    *object = ctx.node.patches.apply("corednsdeployment", object.take())?;
-                }
-                ctx.node.apply_all(objects).await?;
-                Ok(Outcome::done())
+                upgrade_coredns(ctx, &client, &current).await.map(|()| Outcome::done())
             })
         },
     },
@@ -83,6 +80,23 @@ pub(super) const PHASES: [Phase<Ctx>; 2] = [
         },
     },
 ];
+
+/// Upgrades CoreDNS. Fails with a conflict if its Corefile, which is checked again, changes meanwhile.
+async fn upgrade_coredns(ctx: &mut Ctx, client: &Client, current: &Value) -> Result<(), Error> {
+    let replicas = current.at("spec.replicas").as_u64().unwrap_or(REPLICAS) as u32;
+    let mut objects = addons::coredns(&ctx.node.config.cluster, replicas)?;
+    if let Some(corefile) = Corefile::read(ctx, client).await? {
+        corefile.report();
+        preflight::check(vec![corefile.check()], &ctx.ignored)?;
+        corefile.keep(&mut objects);
+    }
+    for object in objects.iter_mut().filter(|object| object["kind"] == "Deployment") {
+        keep_resources(object, current);
+        mark(object, ctx.program.as_deref());
+        *object = ctx.node.patches.apply("corednsdeployment", object.take())?;
+    }
+    ctx.node.apply_all(objects).await
+}
 
 /// Returns the outcome of a phase that leaves the add-ons unchanged: on a worker, or while a control plane is older,
 /// because newer add-ons may need the newer API.

@@ -18,14 +18,19 @@ const BACKUP: &str = "Corefile-backup";
 /// The time for the comparison of two Corefiles, which is exact for those of usual size.
 const COMPARISON: Duration = Duration::from_secs(1);
 
-/// A Corefile that is not the default one.
-pub(super) struct CustomCorefile {
+/// The Corefile of the cluster's DNS.
+pub(super) struct Corefile {
+    /// The text; empty without one.
     text: String,
+    /// The default text.
+    default: String,
+    /// The resourceVersion of the ConfigMap; empty without one.
+    version: String,
     review: CorefileReview,
 }
 
-impl CustomCorefile {
-    /// Reads the Corefile of the cluster. `None` if it is the default one, or if CoreDNS is not installed.
+impl Corefile {
+    /// Reads the Corefile of the cluster. `None` if CoreDNS is not installed.
     pub(super) async fn read(ctx: &Ctx, client: &Client) -> Result<Option<Self>, Error> {
         let cluster = &ctx.node.config.cluster;
         if cluster.dns.disabled
@@ -34,41 +39,49 @@ impl CustomCorefile {
             return Ok(None);
         }
         let map = get(client, &Resource::CONFIG_MAPS, "kube-system", DNS).await?;
-        let text = map.as_ref().map_or("", |map| map.text("data.Corefile"));
-        if text.is_empty() || text == addons::corefile(&cluster.networking.dns_domain) {
-            return Ok(None);
-        }
-        let mut review = (ctx.review_corefile)(text);
+        let map = map.unwrap_or_default();
+        let text = map.text("data.Corefile");
+        let default = addons::corefile(&cluster.networking.dns_domain);
+        let mut review = if text.is_empty() || text == default {
+            CorefileReview { migrated: default.clone(), ..CorefileReview::default() }
+        } else {
+            (ctx.review_corefile)(text)
+        };
         if !images::is_own(&images::coredns(cluster)) {
             // Another DNS server has other plugins.
             review.errors.clear();
         }
-        Ok(Some(Self { text: text.to_owned(), review }))
+        let version = map.text("metadata.resourceVersion").to_owned();
+        Ok(Some(Self { text: text.to_owned(), default, version, review }))
     }
 
     /// Prints what the user has changed, and what a migration changes.
-    pub(super) fn report(&self, ctx: &Ctx) {
-        let default = addons::corefile(&ctx.node.config.cluster.networking.dns_domain);
-        let diff = TextDiff::configure().timeout(COMPARISON).diff_lines(&default, &self.text);
+    pub(super) fn report(&self) {
+        if self.text.is_empty() || self.text == self.default {
+            return;
+        }
+        let diff = TextDiff::configure().timeout(COMPARISON).diff_lines(&self.default, &self.text);
         let diff = diff.unified_diff().context_radius(0).header("default", "yours").to_string();
         eprintln!(
             "[upgrade/addon] The Corefile in ConfigMap kube-system/{DNS} is not the default one and is kept:"
         );
-        diff.lines().for_each(|line| eprintln!("\t{line}"));
+        diff.lines().for_each(|line| eprintln!("\t{}", printable(line)));
         if !self.review.notices.is_empty() {
             eprintln!(
                 "[upgrade/addon] The upgrade migrates it, and keeps the former one under the key {BACKUP}:"
             );
-            self.review.notices.iter().for_each(|notice| eprintln!("\t{notice}"));
+            self.review.notices.iter().for_each(|notice| eprintln!("\t{}", printable(notice)));
         }
     }
 
     /// Returns the check whether the DNS server accepts the Corefile.
     pub(super) fn check(&self) -> preflight::Check {
-        preflight::unsupported_plugins(&self.review.errors)
+        let errors: Vec<_> = self.review.errors.iter().map(|error| printable(error)).collect();
+        preflight::unsupported_plugins(&errors)
     }
 
-    /// Puts the Corefile into the ConfigMap of the add-on's objects. A migrated one has a backup.
+    /// Puts the Corefile into the ConfigMap of the add-on's objects, for the version that was read. A migrated one has a
+    /// backup.
     pub(super) fn keep(&self, objects: &mut Vec<Value>) {
         let is_map = |object: &Value| object["kind"] == "ConfigMap";
         if self.review.migrated == self.text {
@@ -76,9 +89,23 @@ impl CustomCorefile {
             return;
         }
         for map in objects.iter_mut().filter(|object| is_map(object)) {
-            map["data"] = json!({"Corefile": self.review.migrated, BACKUP: self.text});
+            map["data"] = json!({"Corefile": self.review.migrated});
+            if !self.text.is_empty() {
+                map.put(&["data", BACKUP], self.text.clone());
+            }
+            map.put(&["metadata", "resourceVersion"], self.version.clone());
         }
     }
+}
+
+/// Escapes control characters, which could change what a terminal shows of other lines.
+fn printable(line: &str) -> String {
+    let escape = |c: char| match c {
+        '\t' => c.to_string(),
+        c if c.is_control() => c.escape_default().to_string(),
+        c => c.to_string(),
+    };
+    line.chars().map(escape).collect()
 }
 
 #[cfg(test)]
@@ -88,20 +115,31 @@ mod tests {
 
     use super::*;
 
-    fn kept(migrated: &str) -> Vec<Value> {
+    fn kept(text: &str, migrated: &str) -> Vec<Value> {
         let mut cluster = ClusterConfiguration::default();
         default_cluster(&mut cluster, &Facts::default());
         let mut objects = addons::coredns(&cluster, 3).unwrap();
         let review = CorefileReview { migrated: migrated.to_owned(), ..CorefileReview::default() };
-        CustomCorefile { text: "former".to_owned(), review }.keep(&mut objects);
+        let (text, version) = (text.to_owned(), "7".to_owned());
+        Corefile { text, default: "new".to_owned(), version, review }.keep(&mut objects);
         objects.retain(|object| object["kind"] == "ConfigMap");
         objects
     }
 
     #[test]
     fn keeps_a_changed_corefile_and_backs_up_a_migrated_one() {
-        assert_eq!(kept("former"), [Value::Null; 0]);
-        let written = kept("new");
+        assert_eq!(kept("former", "former"), [Value::Null; 0]);
+        let written = kept("former", "new");
         assert_eq!(written[0]["data"], json!({"Corefile": "new", "Corefile-backup": "former"}));
+        assert_eq!(written[0]["metadata"]["resourceVersion"], "7");
+        assert_eq!(kept("", "new")[0]["data"], json!({"Corefile": "new"}));
+    }
+
+    #[test]
+    fn prints_no_control_characters_of_a_corefile() {
+        assert_eq!(printable("\tforward . 192.0.2.53 # ä"), "\tforward . 192.0.2.53 # ä");
+        let hostile = "\u{1b}[2J\u{9b}1A\rnothing\u{7}";
+        assert_eq!(printable(hostile), "\\u{1b}[2J\\u{9b}1A\\rnothing\\u{7}");
+        assert_eq!(printable(&"\u{1b}".repeat(100_000)).len(), 600_000);
     }
 }

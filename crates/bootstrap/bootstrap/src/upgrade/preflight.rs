@@ -12,9 +12,7 @@ use bootstrap_core::{
 use client::{Client, DeleteOptions, Resource};
 use serde_json::{Value, json};
 
-use super::{
-    cluster_state::ClusterState, context::Ctx, corefile::CustomCorefile, machine::read_pod,
-};
+use super::{cluster_state::ClusterState, context::Ctx, corefile::Corefile, machine::read_pod};
 use crate::{
     Error, UpgradeError,
     error::io,
@@ -89,8 +87,8 @@ pub(super) async fn check_cluster(
         .filter(|file| !node.layout.manifests().join(file).exists())
         .collect();
     let mut checks = preflight::unhealthy(job, &state.unready_control_planes, &missing);
-    if let Some(corefile) = CustomCorefile::read(ctx, client).await? {
-        corefile.report(ctx);
+    if let Some(corefile) = Corefile::read(ctx, client).await? {
+        corefile.report();
         checks.push(corefile.check());
     }
     preflight::check(checks, &ctx.ignored)

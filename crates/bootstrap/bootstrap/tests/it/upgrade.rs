@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -329,6 +329,78 @@ async fn checks_and_migrates_the_corefile_of_a_user() {
             json!({"Corefile": "new\n", "Corefile-backup": "former\n", "names": "of a user"});
         assert_eq!(corefile()["data"], expected);
     }
+}
+
+/// The fake API server with a user who edits the Corefile before each write of it, as long as edits are left.
+struct WithEdits {
+    api: FakeApi,
+    edits: Mutex<Vec<&'static str>>,
+}
+
+impl WithEdits {
+    const DNS: client::PatchTarget<'static> =
+        client::PatchTarget { namespace: "kube-system", name: "coredns", subresource: "" };
+
+    async fn edit(&self) {
+        let next = self.edits.lock().unwrap().pop();
+        if let Some(text) = next {
+            let data = json!({"data": {"Corefile": text}});
+            self.api.merge(&Resource::CONFIG_MAPS, Self::DNS, data).await;
+        }
+    }
+}
+
+impl client::Transport for WithEdits {
+    fn send(
+        &self,
+        request: http::Request<client::Body>,
+    ) -> BoxFuture<'_, Result<http::Response<client::Body>, client::Error>> {
+        Box::pin(async move {
+            let is_corefile = request.uri().path().ends_with("/configmaps/coredns");
+            if is_corefile && request.method() == http::Method::PATCH {
+                self.edit().await;
+            }
+            self.api.client("test").request(request).await
+        })
+    }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn migrates_only_the_corefile_that_it_has_checked() {
+    let site = Site::new("").await;
+    let upgrade = async |edits: &[&'static str]| {
+        let mut ctx = site.context().await;
+        ctx.node.config.cluster.image_repository = "windlass.local".to_owned();
+        ctx.review_corefile = |text| upgrade::CorefileReview {
+            migrated: text.replace("former", "new"),
+            errors: text.lines().filter(|line| line.contains("bad")).map(str::to_owned).collect(),
+            ..Default::default()
+        };
+        let edits = Mutex::new(edits.iter().rev().copied().collect());
+        let api = Arc::new(WithEdits { api: site.api.clone(), edits });
+        api.edit().await;
+        ctx.node.use_client(client::Client::new(api, "test"));
+        let (all, phases) = (upgrade::apply_phases(), owned(&["addon"]));
+        let done = phase::run(&all, &phases, &[], &quiet(), &mut ctx).await;
+        done.map_err(|error| error.to_string())
+    };
+    let data = || site.api.get(&Resource::CONFIG_MAPS, "kube-system", "coredns").unwrap();
+    site.run(&["control-plane"]).await.unwrap();
+
+    upgrade(&["former 1\n", "former 2\n"]).await.unwrap();
+    let expected = json!({"Corefile": "new 2\n", "Corefile-backup": "former 2\n"});
+    assert_eq!(data()["data"], expected);
+
+    let refused = upgrade(&["former 3\n", "former bad \u{1b}[2J\n"]).await.unwrap_err();
+    assert!(refused.contains("[ERROR CoreDNSUnsupportedPlugins]"), "{refused}");
+    assert!(refused.contains("former bad \\u{1b}[2J"), "{refused}");
+    assert_eq!(data()["data"]["Corefile"], "former bad \u{1b}[2J\n");
+
+    let edits =
+        ["former 4\n", "former 5\n", "former 6\n", "former 7\n", "former 8\n", "former 9\n"];
+    let refused = upgrade(&edits).await.unwrap_err();
+    assert!(refused.contains("cannot update ConfigMap kube-system/coredns"), "{refused}");
+    assert_eq!(data()["data"]["Corefile"], "former 9\n");
 }
 
 #[tokio::test(flavor = "current_thread")]
