@@ -153,6 +153,16 @@ impl ServedByPeer {
     }
 }
 
+/// Reads the authorities of `--peer-ca-file`. A file without certificates is an error: without a bundle, the system's
+/// authorities would verify the peers.
+pub(crate) fn read_authorities(path: &Path) -> Result<Vec<u8>, PeersError> {
+    let failed = |source| PeersError::Read { path: path.to_owned(), source };
+    let ca = std::fs::read(path).map_err(failed)?;
+    let material = TlsMaterial { ca: Some(ca.clone()), ..TlsMaterial::default() };
+    material.client_config()?;
+    Ok(ca)
+}
+
 impl Peers {
     pub(crate) fn new(
         config: &Config,
@@ -164,9 +174,7 @@ impl Peers {
             if config.proxy_client.is_none() {
                 return Err(PeersError::NoIdentity);
             }
-            let failed = |source| PeersError::Read { path: path.clone(), source };
-            let ca = Some(std::fs::read(path).map_err(failed)?);
-            TlsMaterial { ca, ..TlsMaterial::default() }.client_config()?;
+            read_authorities(path)?;
         }
         Ok(Self {
             authorities,

@@ -27,7 +27,7 @@ use crate::{
         fetch::{FetchError, PeerDocument, fetch_peer},
     },
     outbound::peers::PeerReference,
-    peers::{Peer, Peers, ServedByPeer, SyncError, address},
+    peers::{Peer, Peers, PeersError, ServedByPeer, SyncError, address, read_authorities},
     storage::PEER_LEASES,
     watch_cache::WatchCache,
 };
@@ -42,8 +42,8 @@ const MOST: usize = 32;
 /// The error of finding the peers.
 #[derive(Debug, thiserror::Error)]
 enum FindError {
-    #[error("reading the authorities of the peers: {0}; correct the file of --peer-ca-file")]
-    Authorities(#[source] std::io::Error),
+    #[error(transparent)]
+    Authorities(#[from] PeersError),
     #[error("reading the keys of the peers: {0}")]
     Store(#[from] store::Error),
 }
@@ -77,8 +77,7 @@ impl PeerSync {
     /// Returns the peers that have a key in the store.
     async fn find(&self) -> Result<BTreeMap<String, PeerReference>, FindError> {
         let Some(file) = &self.peers.authorities else { return Ok(BTreeMap::new()) };
-        let authorities = tokio::fs::read(file).await.map_err(FindError::Authorities)?;
-        let authorities: Arc<str> = STANDARD.encode(authorities).into();
+        let authorities: Arc<str> = STANDARD.encode(read_authorities(file)?).into();
         let store = &self.cache.main().store;
         let found = store.range(KeyRange::prefix(PEER_LEASES), MOST, 0).await?;
         if found.more {

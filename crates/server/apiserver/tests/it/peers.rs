@@ -399,6 +399,46 @@ async fn sends_identity_and_passes_upgrades() {
     server.tasks.shutdown().stop();
 }
 
+/// Without a bundle, the system's authorities would verify the peers.
+#[tokio::test(flavor = "multi_thread")]
+async fn keeps_peers_while_the_file_of_authorities_is_empty() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("peers.crt");
+    let server = start(|config| {
+        peering(config);
+        std::fs::copy(config.client_ca.as_ref().unwrap(), &file).unwrap();
+        config.peers.ca = Some(file.clone());
+    })
+    .await;
+    let stub = Stub::start(&server.authority, "kubernetes.default.svc").await;
+    stub.register(&server, "apiserver-stub", true).await;
+    let namespace = server.admin().namespace().await;
+    let api = server.tls(Identity::Token(server.powerful_token(&namespace).await));
+    until(&api, GHOSTS, |code, _| code == 200).await;
+    for content in ["", "no certificate"] {
+        let failures = sync_errors(&server).await;
+        std::fs::write(&file, content).unwrap();
+        let (patience, pause) = (Duration::from_secs(30), Duration::from_millis(20));
+        let more = || async {
+            let now = sync_errors(&server).await;
+            if now > failures { Ok(()) } else { Err(now) }
+        };
+        rt::retry(patience, pause, |_| true, more).await.unwrap();
+        api.get(GHOSTS).await.ok();
+    }
+    let errors = metrics(&server).await;
+    assert!(!errors.contains(r#"sync_errors_total{type="fetch_discovery"}"#), "{errors}");
+    server.tasks.shutdown().stop();
+}
+
+/// Returns the number of failures to find the peers.
+async fn sync_errors(server: &TestServer) -> u64 {
+    let metrics = metrics(server).await;
+    let name = r#"apiserver_peer_discovery_sync_errors_total{type="lease_list"} "#;
+    let count = metrics.lines().find_map(|line| line.strip_prefix(name));
+    count.map_or(0, |count| count.parse().unwrap())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn survives_hostile_peers() {
     let server = start(peering).await;
