@@ -39,7 +39,9 @@ impl Compactor {
             Outcome::Conflict { current } => {
                 self.turn = current.as_ref().map_or(0, |kv| kv.mod_revision);
                 self.revision = store.revision().await?;
-                Ok(current.and_then(|kv| compacted_by_other(&kv.value)))
+                let compacted = current.and_then(|kv| compacted_by_other(&kv.value));
+                // A key copied from another store has a revision of that store, which may be in this one's future.
+                Ok(compacted.filter(|compacted| *compacted <= self.revision))
             }
             Outcome::Done { revision, .. } => {
                 let compacted = std::mem::replace(&mut self.revision, revision);

@@ -1,6 +1,6 @@
 //! Tests of compaction in turns.
 
-use crate::{Compactor, Error, KeyRange, Store, disk::sim::SimDisk};
+use crate::{COMPACTION_KEY, Compactor, Error, KeyRange, Store, disk::sim::SimDisk};
 
 use super::embedded::{brisk, done, open, put};
 
@@ -25,4 +25,14 @@ async fn compacts_once_per_interval_whichever_server_is_first() {
     }
     // Each interval takes two revisions, the change and the turn, starting at revision 1.
     assert_eq!(turns, [None, Some(3), Some(5), Some(7), Some(9)]);
+}
+
+#[tokio::test]
+async fn ignores_a_revision_that_the_store_has_not_reached() {
+    let store = open(&SimDisk::default(), brisk());
+    let mut compactor = Compactor::default();
+    for (claimed, believed) in [("1000000", None), ("18446744073709551615", None), ("2", Some(2))] {
+        done(store.write(put(COMPACTION_KEY, claimed)).await.unwrap());
+        assert_eq!(compactor.step(&store).await.unwrap(), believed, "{claimed}");
+    }
 }
