@@ -63,7 +63,11 @@ impl MemberIndex {
                     continue;
                 }
                 let mut names = (2..).map(|n| format!("{name}_v{n}"));
-                let fresh = names.find(|name| self.known(section, name).is_none());
+                // The part may have a definition of that name, too.
+                let is_fresh = |name: &String| {
+                    self.known(section, name).is_none() && part[section].get(name).is_none()
+                };
+                let fresh = names.find(is_fresh);
                 let old = format!("#/{section}/{name}");
                 renamed.extend(fresh.map(|fresh| (old, format!("#/{section}/{fresh}"))));
             }
@@ -140,6 +144,25 @@ mod tests {
             member("definitions", "Thing", thing),
             member("parameters", "p", json!({"in": "query"})),
             member("paths", "/apis/g.example.com/v1/things", get),
+        ];
+        assert_eq!(added, wanted);
+    }
+
+    #[test]
+    fn renames_to_names_that_the_part_does_not_use() {
+        let mut index = index(
+            &json!({"definitions": {"Thing": {"type": "string"}, "Thing_v2": {"type": "number"}}}),
+        );
+        let reference = json!({"$ref": "#/definitions/Thing_v3"});
+        let added = index.merge(&json!({"definitions": {
+            "Thing": {"properties": {"real": reference}},
+            "Thing_v3": {"type": "object"},
+        }}));
+        let member =
+            |name: &str, item| AddedMember { section: "definitions", name: name.to_owned(), item };
+        let wanted = [
+            member("Thing_v4", json!({"properties": {"real": reference}})),
+            member("Thing_v3", json!({"type": "object"})),
         ];
         assert_eq!(added, wanted);
     }
