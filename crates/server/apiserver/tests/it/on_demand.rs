@@ -151,20 +151,20 @@ async fn keeps_trust_bundles_while_their_version_is_off() {
 }
 
 /// A signer's authority, and a Pod's key with its request.
-struct PodCertificate {
+pub(crate) struct PodCertificate {
     authority: pki::Authority,
     key: pki::Key,
 }
 
 impl PodCertificate {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let algorithm = pki::KeyAlgorithm::EcdsaP256;
         let validity = crate::harness::validity();
         let key = pki::Key::generate_for_workload(pki::WorkloadKeyType::Ed25519).unwrap();
         Self { authority: pki::Authority::create("ca", algorithm, validity).unwrap(), key }
     }
 
-    fn request(&self, name: &str) -> Value {
+    pub(crate) fn request(&self, name: &str) -> Value {
         let stub = pki::SigningRequest::create(&pki::Subject::default(), &[], &self.key).unwrap();
         let stub = data_encoding::BASE64.encode(stub.der());
         json!({"metadata": {"name": name}, "spec": {"signerName": "a.b/c", "podName": "p",
@@ -172,7 +172,7 @@ impl PodCertificate {
             "nodeName": "n1", "nodeUID": "3", "stubPKCS10Request": stub}})
     }
 
-    fn status(&self) -> Value {
+    pub(crate) fn status(&self) -> Value {
         let seconds = |time: std::time::SystemTime| api_meta::Timestamp::from(time).to_seconds();
         let now = std::time::SystemTime::from(seconds(std::time::SystemTime::now()));
         let not_after = now + std::time::Duration::from_secs(7200);

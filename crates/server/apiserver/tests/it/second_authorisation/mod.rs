@@ -7,6 +7,8 @@ mod rows;
 
 use std::collections::BTreeSet;
 
+use api_config::FeatureGates;
+use apiserver::flags::RuntimeConfig;
 use auth::secondary::SECONDARY_CHECKS;
 use serde_json::{Value, json};
 
@@ -154,6 +156,9 @@ async fn write(user: &Api, row: &Row, at: &str, way: &str, name: &str, before: &
 async fn checks_each_additional_permission_for_every_write() {
     let server = start(|config| {
         config.enable_admission.push("OwnerReferencesPermissionEnforcement".to_owned());
+        let on = "certificates.k8s.io/v1beta1=true".to_owned();
+        config.runtime_config = RuntimeConfig::parse(&[on]).unwrap();
+        config.features = FeatureGates::parse(["PodCertificateRequest=true"]).unwrap();
     })
     .await;
     let admin = server.admin();

@@ -3,7 +3,7 @@
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use serde_json::{Value, json};
 
-use crate::harness::config_map;
+use crate::{harness::config_map, on_demand::PodCertificate};
 
 /// An object to write, and the additional permission that it needs.
 pub(super) struct Row {
@@ -43,6 +43,7 @@ pub(super) const CLUSTER_BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/cl
 pub(super) const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/NS/resourceclaims";
 pub(super) const TEMPLATES: &str = "/apis/resource.k8s.io/v1/namespaces/NS/resourceclaimtemplates";
 pub(super) const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+const POD_REQUESTS: &str = "/apis/certificates.k8s.io/v1beta1/namespaces/NS/podcertificaterequests";
 
 pub(super) fn rule(group: &str, resource: &str, verbs: &[&str]) -> Value {
     json!({"apiGroups": [group], "resources": [resource], "verbs": verbs})
@@ -215,7 +216,23 @@ pub(super) fn certificate_rows() -> Vec<Row> {
     vec![
         row("approve for a signer", "/approval", "Approved", "approve", approve),
         row("sign for a signer", "/status", "Failed", "sign", sign),
+        pod_certificate_row(),
     ]
+}
+
+fn pod_certificate_row() -> Row {
+    let certificate = PodCertificate::new();
+    let mut pending = certificate.request("");
+    pending["apiVersion"] = json!("certificates.k8s.io/v1beta1");
+    pending["kind"] = json!("PodCertificateRequest");
+    pending["status"] = json!({});
+    let mut issued = pending.clone();
+    issued["status"] = certificate.status()["status"].take();
+    let second = json!([rule("certificates.k8s.io", "signers", &["sign"])]);
+    let refusal = "is not permitted to \"sign\" for signer \"a.b/c\"";
+    let at = ("sign for a signer of Pods", POD_REQUESTS, "/status");
+    let usual = row(at, CHANGES, [pending, issued], second, refusal);
+    Row { sub: "/status", code: 422, ..usual }
 }
 
 pub(super) fn other_rows() -> Vec<Row> {
