@@ -2,7 +2,7 @@
 
 use api_meta::{ListMeta, ObjectMeta};
 use client::Client;
-use http::Method;
+use http::{Method, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -134,6 +134,14 @@ impl Query<'_> {
             }
         }
         path
+    }
+}
+
+/// Checks by one small request that the API server knows the user. Whether it answers otherwise does not matter.
+pub(crate) async fn check_user(client: &Client) -> Result<(), PageError> {
+    match text(client, "/version").await {
+        Err(error) if error.status() == StatusCode::UNAUTHORIZED => Err(error),
+        _ => Ok(()),
     }
 }
 

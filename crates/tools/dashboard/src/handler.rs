@@ -142,7 +142,15 @@ impl Dashboard {
             _ => {}
         }
         match login.client(&request.headers) {
-            Ok(Some(client)) => self.read(uri, &client).await,
+            Ok(Some(client)) => {
+                let Some(_page) = login.try_page() else {
+                    return plain(
+                        StatusCode::TOO_MANY_REQUESTS,
+                        "too many pages at once; try again\n",
+                    );
+                };
+                self.read(uri, &client).await
+            }
             // The user may have a cookie: browsers leave it out where a link of another site leads here.
             Ok(None) => to("/login", None),
             Err(error) => refused(&error),
@@ -187,7 +195,7 @@ impl Dashboard {
         match *segments.as_slice() {
             [""] => {
                 let all_nodes = query.get("nodes") == "all";
-                let content = pages::overview::content(client, all_nodes).await;
+                let content = pages::overview::content(client, all_nodes).await?;
                 Ok(Page::new("Overview", content))
             }
             ["kinds"] => Ok(Page::new("All kinds", pages::kinds::content(client).await?)),

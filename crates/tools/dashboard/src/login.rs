@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header};
 use maud::{Markup, html};
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::{error::PageError, layout};
 
@@ -20,6 +20,8 @@ pub(crate) const USER_AGENT: &str = "windlass-dashboard";
 const MAX_TOKEN: usize = 3_800;
 /// The number of logins that are checked at the same time; each is a request to the API server.
 const LOGINS: usize = 4;
+/// The number of pages that are read at the same time. All of them share one connection to the API server.
+pub(crate) const PAGES: usize = 16;
 
 const REVIEWS: Resource = Resource::constant(
     "authentication.k8s.io",
@@ -41,6 +43,7 @@ pub(crate) struct Login {
     /// The connection to the API server that all users share. It has no credentials.
     server: Client,
     turns: Semaphore,
+    pages: Semaphore,
 }
 
 /// The requests of one user.
@@ -89,12 +92,17 @@ impl LoginError {
 
 impl Login {
     pub(crate) fn new(server: Client) -> Self {
-        Self { server, turns: Semaphore::new(LOGINS) }
+        Self { server, turns: Semaphore::new(LOGINS), pages: Semaphore::new(PAGES) }
     }
 
     /// Returns a client with the token of a request's cookie; `None` without one.
     pub(crate) fn client(&self, headers: &HeaderMap) -> Result<Option<Client>, LoginError> {
         token(headers).map(|token| self.client_of(token)).transpose()
+    }
+
+    /// Returns the permit of one page, or `None` if too many are being read.
+    pub(crate) fn try_page(&self) -> Option<SemaphorePermit<'_>> {
+        self.pages.try_acquire().ok()
     }
 
     fn client_of(&self, token: &str) -> Result<Client, LoginError> {

@@ -37,6 +37,16 @@ pub struct Args {
     timeline: Vec<PathBuf>,
 }
 
+/// Returns the limits of the connections, which few people at browsers share. One browser needs six at most.
+fn limits() -> serve::Limits {
+    serve::Limits {
+        connections: 64,
+        connections_of_a_source: 16,
+        streams_per_connection: 16,
+        ..serve::Limits::default()
+    }
+}
+
 /// Serves the dashboard until shutdown.
 ///
 /// # Errors
@@ -73,7 +83,6 @@ pub async fn run(args: Args, tasks: &rt::Tasks) -> Result<(), DashboardError> {
     let (sampled, into) = (client, measurements.clone());
     tasks.keep("measurements", move || measurements::sample(sampled.clone(), into.clone()));
     let dashboard = Dashboard { users, measurements, timelines };
-    let limits = serve::Limits { connections: 64, ..serve::Limits::default() };
-    serve::serve(listener, tls, limits, Arc::new(dashboard), tasks.clone()).await;
+    serve::serve(listener, tls, limits(), Arc::new(dashboard), tasks.clone()).await;
     Ok(())
 }

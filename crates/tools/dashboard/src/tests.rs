@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use client::{Client, Transport};
-use futures_util::{FutureExt as _, future::BoxFuture};
+use futures_util::{
+    FutureExt as _,
+    future::{self, BoxFuture},
+};
 use http::{Method, Request, Response, StatusCode, header};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -13,7 +16,7 @@ use serve::Handler as _;
 use crate::{
     access::Access,
     handler::{Dashboard, Users},
-    login::Login,
+    login::{Login, PAGES},
 };
 
 /// An API server that notes requests and answers with the first entry whose path is a prefix.
@@ -43,6 +46,18 @@ impl Transport for Link {
         let mut response = Response::new(client::full(Bytes::from(body.to_string())));
         *response.status_mut() = StatusCode::from_u16(code).unwrap();
         async move { Ok(response) }.boxed()
+    }
+}
+
+/// The connection to an API server that does not answer.
+struct Hanging;
+
+impl Transport for Hanging {
+    fn send(
+        &self,
+        _: Request<client::Body>,
+    ) -> BoxFuture<'_, Result<Response<client::Body>, client::Error>> {
+        future::pending().boxed()
     }
 }
 
@@ -194,6 +209,38 @@ async fn asks_nothing_for_users_without_a_token() {
     let (status, cookie, text) = scene.log_in("token=abc", SITE).await;
     assert_eq!((status, cookie.as_str()), (StatusCode::UNAUTHORIZED, ""));
     assert!(text.contains("does not accept this token") && !text.contains("abc"), "{text}");
+}
+
+#[tokio::test]
+async fn sends_one_request_for_a_token_that_the_api_server_does_not_know() {
+    let scene = Scene::remote(vec![("/", 401, json!({"message": "Unauthorized"}))]);
+    for path in ["/", "/?nodes=all", "/kinds", "/list/core/v1/pods", "/object/core/v1/pods/a/b"] {
+        scene.script.requests.lock().clear();
+        let cookie = "__Host-windlass-dashboard=abc";
+        let (status, _) = scene.send(Method::GET, path, "node:8443", cookie).await;
+        assert_eq!(status, StatusCode::UNAUTHORIZED, "{path}");
+        assert_eq!(scene.requests().len(), 1, "{path}: {:?}", scene.requests());
+    }
+}
+
+#[tokio::test]
+async fn rejects_pages_while_too_many_are_read() {
+    let script = Arc::new(Script { answers: Vec::new(), requests: Mutex::default() });
+    let server = Client::new(Arc::new(Hanging), "test");
+    let scene = Scene::of(script, Users::Remote(Login::new(server)));
+    let cookie = "__Host-windlass-dashboard=abc";
+    let page = || Box::pin(scene.send(Method::GET, "/", "node:8443", cookie));
+    let mut pages: Vec<_> = (0..PAGES).map(|_| page()).collect();
+    for page in &mut pages {
+        assert!(page.now_or_never().is_none());
+    }
+    let (status, text) = page().now_or_never().unwrap();
+    assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "{text}");
+    let form = scene.send(Method::GET, "/login", "node:8443", "");
+    assert_eq!(form.await.0, StatusCode::OK);
+    // A browser that leaves gives its place back.
+    pages.pop();
+    assert!(page().now_or_never().is_none());
 }
 
 #[tokio::test]

@@ -54,11 +54,16 @@ struct Found {
 
 /// Renders the overview. A part that the user may not see is replaced by the reason. With `all_nodes`, more nodes are
 /// searched for problems, which takes longer.
-pub(crate) async fn content(client: &Client, all_nodes: bool) -> Markup {
+///
+/// # Errors
+///
+/// Returns an error if the API server does not know the user. No other request is sent then.
+pub(crate) async fn content(client: &Client, all_nodes: bool) -> Result<Markup, PageError> {
+    api::check_user(client).await?;
     let searched = if all_nodes { ALL_NODES } else { SEARCHED };
     let (counts, nodes, pods, workloads) =
         tokio::join!(counts(client), nodes(client, searched), pods(client), workloads(client));
-    html! {
+    Ok(html! {
         ul.counts { @for (title, path, count) in &counts {
             li { a href=(path) { b { (count) } (title) } }
         } }
@@ -69,7 +74,7 @@ pub(crate) async fn content(client: &Client, all_nodes: bool) -> Markup {
                 Ok(found) => (shown(&found, all_nodes)),
             }
         }
-    }
+    })
 }
 
 fn shown(found: &Found, all_nodes: bool) -> Markup {
