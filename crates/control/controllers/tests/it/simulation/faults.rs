@@ -358,10 +358,8 @@ async fn unsettled_services(world: &World, web: Vec<&Value>) -> Option<String> {
 
 /// Waits until the cluster is as it should be, and checks what clients saw.
 async fn converge(world: &World, record: &Record) {
-    let last = async || record.finish(&world.user).await.is_ok();
-    world.until("a last write", 60, last).await;
-    let seen = async || record.has_seen_the_last();
-    world.until("the watch has seen the last write", 120, seen).await;
+    let seen = async || record.watch_sees_a_change(&world.user).await;
+    world.until("the watch has seen a last change", 120, seen).await;
     let begun = world.seconds();
     while let Some(what) = unsettled(world).await {
         world.check();

@@ -122,6 +122,8 @@ pub(crate) struct Record {
     calls: Mutex<Vec<Call>>,
     /// The changes that each watch received after the revision of its list.
     watched: Mutex<Vec<(Revision, Vec<Change>)>>,
+    /// The revision of the newest change by [`Record::watch_sees_a_change`].
+    last: Mutex<Revision>,
 }
 
 impl Record {
@@ -191,7 +193,8 @@ impl Record {
         revision(&object)
     }
 
-    /// Checks the calls and watches against the history of the store. Call it after [`Record::has_seen_the_last`].
+    /// Checks the calls and watches against the history of the store. Call it after
+    /// [`Record::watch_sees_a_change`].
     pub(crate) fn check(&self, changes: &[Change], violations: &Violations) {
         let log = of_registers(changes);
         let calls = self.calls.lock();
@@ -222,16 +225,23 @@ impl Record {
         self.calls.lock().len()
     }
 
-    /// Marks the registers with a last change, which `self.watch_registers` must see.
-    pub(crate) async fn finish(&self, client: &Client) -> Result<(), Error> {
-        let last = json!({"metadata": {"name": "last"}, "data": {"v": "last"}});
-        client.create::<_, Value>(&MAPS, REGISTERS, &last).await.map(drop)
-    }
-
-    /// Reports whether the last watch has seen the last change.
-    pub(crate) fn has_seen_the_last(&self) -> bool {
-        let watched = self.watched.lock();
-        let last = watched.last().and_then(|(_, seen)| seen.last());
-        last.is_some_and(|change| &*change.kv.key == "/registry/last")
+    /// Reports whether the current watch has seen a change that was written after its list. Writes that change if there
+    /// is none: what the list has, the watch does not receive.
+    pub(crate) async fn watch_sees_a_change(&self, client: &Client) -> bool {
+        let (from, newest) = {
+            let watched = self.watched.lock();
+            let Some((from, seen)) = watched.last() else { return false };
+            (*from, seen.last().map_or(0, |change| change.kv.mod_revision))
+        };
+        if *self.last.lock() <= from {
+            // The checks need values that occur once, and the outcome of a failed call is unknown.
+            let name = format!("last-{:x}", rt::random::<u64>());
+            let map = json!({"metadata": {"name": name}, "data": {"v": name}});
+            if let Ok(map) = client.create::<_, Value>(&MAPS, REGISTERS, &map).await {
+                *self.last.lock() = revision(&map);
+            }
+            return false;
+        }
+        newest >= *self.last.lock()
     }
 }
