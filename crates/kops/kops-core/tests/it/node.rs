@@ -166,7 +166,7 @@ impl Golden {
             cluster.spec.items("etcdClusters").iter().any(|etcd| etcd.text("name") == "cilium");
         let mut keysets = self.keysets.clone();
         keysets.retain(|name, _| cilium || !name.ends_with("-cilium"));
-        let others = kops_api::yaml::parse_all("golden", text).unwrap();
+        let others = kops_api::yaml::parse_all("golden", text).unwrap_or_else(|e| panic!("{e}"));
         NodeInputs {
             kops: KOPS.to_owned(),
             hashes: self.hashes.clone(),
