@@ -93,13 +93,20 @@ impl State {
                 tasks,
                 mark(&observed),
             ),
-            nodes: Informer::start(client, Resource::NODES, everything(), tasks, move |change| {
-                let addresses = |node: Option<&Arc<Node>>| node.map(|node| node.addresses());
-                let is_own = change.old.or(change.new).is_some_and(|n| n.metadata.name == name);
-                if is_own || addresses(change.old) != addresses(change.new) {
-                    seen_node.lock().stale = true;
-                }
-            }),
+            nodes: Informer::start(
+                client,
+                Resource::NODES,
+                everything(),
+                tasks,
+                move |change: Change<'_, Node>| {
+                    let addresses = |node: Option<&Arc<Node>>| node.map(|node| node.addresses());
+                    let is_own =
+                        change.old.or(change.new).is_some_and(|n| *n.metadata.name == *name);
+                    if is_own || addresses(change.old) != addresses(change.new) {
+                        seen_node.lock().stale = true;
+                    }
+                },
+            ),
             leases: Informer::start(client, Resource::LEASES, ours, tasks, move |change| {
                 seen.lock().follow(change);
             }),

@@ -233,7 +233,8 @@ impl Record {
             let Some((from, seen)) = watched.last() else { return false };
             (*from, seen.last().map_or(0, |change| change.kv.mod_revision))
         };
-        if *self.last.lock() <= from {
+        let last = *self.last.lock();
+        if last <= from {
             // The checks need values that occur once, and the outcome of a failed call is unknown.
             let name = format!("last-{:x}", rt::random::<u64>());
             let map = json!({"metadata": {"name": name}, "data": {"v": name}});
@@ -242,6 +243,6 @@ impl Record {
             }
             return false;
         }
-        newest >= *self.last.lock()
+        newest >= last
     }
 }

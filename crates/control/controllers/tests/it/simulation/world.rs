@@ -7,7 +7,7 @@ use std::{
 
 use api_meta::UserInfo;
 use client::{Client, Error, Resource};
-use futures_util::future::BoxFuture;
+use futures_util::{FutureExt as _, future::BoxFuture};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use testkit::{Link, Machine, Network, RealApi};
@@ -98,13 +98,10 @@ impl World {
         world
     }
 
-    #[expect(
-        clippy::await_holding_lock,
-        reason = "the futures of an embedded store are ready at once"
-    )]
     pub(crate) async fn start_server(&mut self) {
         let api = RealApi::simulated(&self.machine).await.expect("the API server starts");
-        self.ledger.lock().resume(&*api.store()).await;
+        let resumed = self.ledger.lock().resume(&*api.store()).now_or_never();
+        resumed.expect("the store answers without waiting");
         self.network.connect(api.server());
         self.api = Some(api);
     }
