@@ -7,13 +7,14 @@
 
 use std::{
     fs::{self, File},
-    io,
     os::fd::AsRawFd as _,
     path::{Path, PathBuf},
 };
 
-use nix::sys::stat::{Mode, SFlag, makedev, mknod};
-use rustix::fs::{FlockOperation, flock};
+use nix::{
+    fcntl::{Flock, FlockArg},
+    sys::stat::{Mode, SFlag, makedev, mknod},
+};
 
 use crate::{
     error::Error,
@@ -105,12 +106,14 @@ pub fn make_block_device(path: &Path, major: u32, minor: u32) -> Result<(), Erro
 
 /// Attaches an image to a new loop device, and returns its number. An image has one device at a time.
 pub fn attach_image(image: &Path, programs: &dyn Programs) -> Result<u32, LoopError> {
-    // Another process that attaches the image at the same time sees the lock, or the device.
-    let lock = File::open(image).map_err(Error::at("open", image))?;
-    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Err(rustix::io::Errno::WOULDBLOCK) => return Err(LoopError::Busy(image.to_owned())),
-        locked => locked.map_err(io::Error::from).map_err(Error::at("lock", image))?,
-    }
+    // Another process that attaches the image at the same time sees the lock, or the device. The end of the guard
+    // unlocks the file even if a child process that was forked meanwhile has it open too.
+    let file = File::open(image).map_err(Error::at("open", image))?;
+    let _lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(lock) => lock,
+        Err((_, nix::Error::EWOULDBLOCK)) => return Err(LoopError::Busy(image.to_owned())),
+        Err((_, error)) => return Err(Error::at("lock", image)(error.into()).into()),
+    };
     if let Some(device) = attached_images(image)?.into_iter().next() {
         return Err(LoopError::Attached { image: image.to_owned(), number: device.number });
     }

@@ -236,10 +236,10 @@ mod tests {
             ("127.0.0.0/8", "unicast"),
             ("$(rm -rf /)", "not a CIDR"),
             ("", "not a CIDR"),
-            (&many, "overlaps 192.0.2.240/28, another load balancer range"),
+            (&many, "overlaps 192.0.2.240/28, the range of load balancers"),
         ] {
             let seen = check(&[("load-balancer-ranges", ranges)]);
-            assert!(seen.contains(expected), "{ranges}: {seen}");
+            assert!(seen.contains(expected), "{ranges:.80}: {seen}");
         }
         assert!(check(&[("controllers", "*")]).contains("has no load balancer ranges"));
         let twice =

@@ -255,6 +255,10 @@ mod tests {
             let text = rejection(Kind::Cluster, spec);
             assert!(text.starts_with(setting), "{setting} {text}");
         }
+    }
+
+    #[test]
+    fn rejects_fields_of_groups_that_do_not_act() {
         for (spec, setting) in [
             (json!({"hooks": [{"manifest": "x"}]}), "spec.hooks of instance group a:"),
             (json!({"machineType": "m5"}), "spec.machineType of instance group a:"),

@@ -16,15 +16,15 @@ mod subject;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeSet, net::IpAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use client::Client;
-use net_core::Cidr;
 use netlink::Net;
 use tokio::time::Instant;
 
 use leases::Leases;
 use links::Links;
+pub use links::remove;
 pub use settings::SpeakerSettings;
 use settings::TICK;
 use state::State;
@@ -51,20 +51,6 @@ pub async fn announce(
     tasks.keep("load balancer claims", move || claim(own.clone(), claiming.clone()));
     hold(&settings, &state, net, tasks.shutdown()).await;
     leases.release(&state).await;
-}
-
-/// Removes addresses that a killed process left on the interfaces, but for the addresses to `keep`.
-pub fn remove(
-    net: &dyn Net,
-    ranges: &[Cidr],
-    keep: &BTreeSet<IpAddr>,
-) -> Result<(), crate::error::Error> {
-    for address in links::left_over(net, ranges)? {
-        if !keep.contains(&address.cidr.address) {
-            net.delete_address(address.index, address.cidr)?;
-        }
-    }
-    Ok(())
 }
 
 /// Renews this node's Lease while a Service has an address that the node may announce.

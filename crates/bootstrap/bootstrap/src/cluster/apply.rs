@@ -38,8 +38,8 @@ pub fn resource_of(object: &Value) -> Result<&'static Resource, Error> {
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Creates the object, or patches an existing one. An object with a resourceVersion only patches that version. Transient
-/// errors are retried.
+/// Creates the object, or patches an existing one. An object with a resourceVersion only patches that version.
+/// Transient errors are retried.
 pub async fn apply(client: &Client, object: &Value) -> Result<(), Error> {
     let passing = |error: &Error| {
         let is_outdated = has_version(object) && is_conflict(error);

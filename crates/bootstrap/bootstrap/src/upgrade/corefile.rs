@@ -80,8 +80,8 @@ impl Corefile {
         preflight::unsupported_plugins(&errors)
     }
 
-    /// Puts the Corefile into the ConfigMap of the add-on's objects, for the version that was read. A migrated one has a
-    /// backup.
+    /// Puts the Corefile into the ConfigMap of the add-on's objects, for the version that was read. A migrated one has
+    /// a backup.
     pub(super) fn keep(&self, objects: &mut Vec<Value>) {
         let is_map = |object: &Value| object["kind"] == "ConfigMap";
         if self.review.migrated == self.text {

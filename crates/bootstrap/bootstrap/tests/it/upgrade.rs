@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
@@ -25,6 +25,7 @@ use bootstrap_core::{
 };
 use client::Resource;
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use rt::SystemClock;
 use serde_json::{Value, json};
 use testkit::FakeApi;
@@ -342,7 +343,7 @@ impl WithEdits {
         client::PatchTarget { namespace: "kube-system", name: "coredns", subresource: "" };
 
     async fn edit(&self) {
-        let next = self.edits.lock().unwrap().pop();
+        let next = self.edits.lock().pop();
         if let Some(text) = next {
             let data = json!({"data": {"Corefile": text}});
             self.api.merge(&Resource::CONFIG_MAPS, Self::DNS, data).await;

@@ -82,8 +82,7 @@ impl LoadBalancer {
             if special(range.network().address).is_some() || special(range.last()).is_some() {
                 return Err(LoadBalancerError::Special(range));
             }
-            let earlier =
-                cidrs[..index].iter().map(|other| (*other, "another load balancer range"));
+            let earlier = cidrs[..index].iter().map(|other| (*other, "load balancers"));
             let mut others = host.ranges.iter().copied().chain(earlier);
             let overlaps = |other: Cidr| range.covers(other) || other.covers(range);
             if let Some((other, owner)) = others.find(|(other, _)| overlaps(*other)) {
@@ -143,7 +142,7 @@ mod tests {
             ("192.0.2.0/28", "contains 192.0.2.10, an address of this host"),
             ("192.0.2.0/29", "contains 192.0.2.1, a gateway of this host"),
             ("172.29.0.0/24", "contains 172.29.0.2, the address of a node"),
-            ("198.51.100.0/25,198.51.100.64/26", "another load balancer range"),
+            ("198.51.100.0/25,198.51.100.64/26", "the range of load balancers"),
             ("127.0.0.0/8", "unicast"),
             ("224.0.0.0/24", "unicast"),
             ("169.254.1.0/24", "unicast"),

@@ -1,6 +1,6 @@
 //! Sets the labels and taints of nodes.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use api_meta::Tree as _;
 use client::{Client, PatchKind, PatchTarget, Resource};
@@ -11,6 +11,10 @@ use crate::{
     config::{ClusterConfig, NodeConfig},
     error::Error,
 };
+
+/// The time for which conflicting writes are repeated.
+const PATIENCE: Duration = Duration::from_secs(20);
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Sets the labels and taints of all nodes, and removes those of the document `old` that are gone.
 pub(crate) async fn apply(
@@ -27,10 +31,14 @@ pub(crate) async fn apply(
             continue;
         }
         let name = &node.settings.node_name;
-        let current: Value = client.get(&Resource::NODES, "", name).await?;
-        let patch = change(&current, &old, &new);
-        let at = PatchTarget { namespace: "", name, subresource: "" };
-        client.patch::<Value>(&Resource::NODES, at, PatchKind::Merge, &patch).await?;
+        let write = || async {
+            let current: Value = client.get(&Resource::NODES, "", name).await?;
+            let patch = change(&current, &old, &new);
+            let at = PatchTarget { namespace: "", name, subresource: "" };
+            client.patch::<Value>(&Resource::NODES, at, PatchKind::Merge, &patch).await
+        };
+        // The kubelet and controllers write Nodes too.
+        rt::retry(PATIENCE, PAUSE, client::Error::is_conflict, write).await?;
     }
     Ok(())
 }

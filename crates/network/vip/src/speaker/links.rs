@@ -46,7 +46,7 @@ pub(super) fn networks(net: &dyn Net) -> Result<Vec<Cidr>, netlink::Error> {
 
 /// Returns the addresses in the ranges that interfaces have, and that programs do not use as a source. Addresses that
 /// an administrator gave to the machine are not among them.
-pub(super) fn left_over(net: &dyn Net, ranges: &[Cidr]) -> Result<Vec<Address>, Error> {
+fn left_over(net: &dyn Net, ranges: &[Cidr]) -> Result<Vec<Address>, Error> {
     let mut addresses = net.addresses()?;
     addresses
         .retain(|a| a.deprecated && a.cidr.host_bits() == 0 && is_within(ranges, a.cidr.address));
@@ -126,11 +126,21 @@ impl Links {
         if self.cleaned {
             return;
         }
-        match super::remove(&*self.net, &self.settings.ranges, &(wanted | reserved)) {
+        match remove(&*self.net, &self.settings.ranges, &(wanted | reserved)) {
             Ok(()) => self.cleaned = true,
             Err(error) => {
                 tracing::error!(%error, "cannot remove load balancer addresses of an earlier run")
             }
         }
     }
+}
+
+/// Removes addresses that a killed process left on the interfaces, but for the addresses to `keep`.
+pub fn remove(net: &dyn Net, ranges: &[Cidr], keep: &BTreeSet<IpAddr>) -> Result<(), Error> {
+    for address in left_over(net, ranges)? {
+        if !keep.contains(&address.cidr.address) {
+            net.delete_address(address.index, address.cidr)?;
+        }
+    }
+    Ok(())
 }
