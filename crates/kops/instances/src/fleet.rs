@@ -305,6 +305,11 @@ impl Fleet {
         self.machine_root(name).join("disk")
     }
 
+    /// Reports whether a machine's disk has a file at a path of the machine.
+    pub fn has_file(&self, name: &str, path: &str) -> bool {
+        self.disk(name).join(path.trim_start_matches('/')).exists()
+    }
+
     /// Returns the directory of the volumes of a machine's name, which outlive the machine.
     pub fn volumes(&self, name: &str) -> PathBuf {
         self.root.join("volumes").join(name)

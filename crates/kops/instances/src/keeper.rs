@@ -77,7 +77,7 @@ pub async fn keep(fleet: Fleet, tasks: &rt::Tasks) -> Result<(), Error> {
         // The task of a removed machine sees this in the new state, and returns.
         machines.values().for_each(|sender| drop(sender.send_replace(spec.clone())));
         machines.retain(|name, sender| spec.group_of(name).is_some() && !sender.is_closed());
-        for name in spec.groups.iter().flat_map(Group::names) {
+        for name in spec.names() {
             let Entry::Vacant(free) = machines.entry(name.clone()) else {
                 continue;
             };

@@ -1,7 +1,5 @@
 //! The add-ons of a cluster: their manifests, and the channel that lists them.
 
-use std::path::Path;
-
 use api_config::kubeconfig::Cluster as Server;
 use bootstrap_core::{
     addons::{self, network::RoutingMode},
@@ -99,11 +97,9 @@ fn exclude_static_proxies(object: &mut Value) {
 
 /// Reports whether a machine of an earlier version runs, which has no static Pod of kube-proxy.
 pub fn needs_proxy_daemon(fleet: &Fleet, spec: &FleetSpec) -> bool {
-    let has = |disk: &Path, path: &str| disk.join(path.trim_start_matches('/')).exists();
-    spec.names().map(|name| fleet.disk(&name)).any(|disk| {
-        // A machine that is being configured gets the Pod.
-        has(&disk, APPLIED_HASH) && !has(&disk, PROXY_MANIFEST)
-    })
+    // A machine that is being configured gets the Pod.
+    spec.names()
+        .any(|name| fleet.has_file(&name, APPLIED_HASH) && !fleet.has_file(&name, PROXY_MANIFEST))
 }
 
 /// Labels an object of an add-on as upstream does, so that it can be found when the add-on no longer has it.

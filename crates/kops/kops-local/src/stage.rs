@@ -52,7 +52,7 @@ impl Stage {
         if !fleet.runs(machine) {
             return Self::Ended(keeper());
         }
-        if fleet.disk(machine).join(APPLIED_HASH.trim_start_matches('/')).exists() {
+        if fleet.has_file(machine, APPLIED_HASH) {
             Self::Kubelet(own(KUBELET_LOG))
         } else {
             Self::Program(own(NODEUP_LOG))

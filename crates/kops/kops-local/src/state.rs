@@ -31,17 +31,22 @@ pub struct ClusterState {
 }
 
 impl ClusterState {
-    /// Queries the wanted machines.
+    /// Queries the Nodes and Leases, and then reads the wanted machines.
     pub async fn observe(client: &Client, fleet: &Fleet, spec: &FleetSpec) -> Result<Self, Error> {
         let nodes = list_objects(client, &Resource::NODES, "").await?;
         let leases = list_objects(client, &Resource::LEASES, LEASES).await?;
+        Ok(Self { nodes, leases, ..Self::of_machines(fleet, spec)? })
+    }
+
+    /// Reads the wanted machines, without the API.
+    pub fn of_machines(fleet: &Fleet, spec: &FleetSpec) -> Result<Self, Error> {
         let mut machines = BTreeMap::new();
-        for name in spec.groups.iter().flat_map(instances::Group::names) {
+        for name in spec.names() {
             if let Some(machine) = fleet.machine(&name)? {
                 machines.insert(name, machine);
             }
         }
-        Ok(Self { nodes, leases, machines })
+        Ok(Self { machines, ..Self::default() })
     }
 
     /// Returns a machine's Node, which may still belong to its predecessor of the same name.
@@ -77,8 +82,7 @@ pub struct MachineProblem {
 
 /// Returns the problems of a fleet's machines.
 pub fn machine_problems(fleet: &Fleet, spec: &FleetSpec) -> Vec<MachineProblem> {
-    let names = spec.groups.iter().flat_map(instances::Group::names);
-    names
+    spec.names()
         .filter_map(|machine| {
             let message = kops_node::machine_problem(&fleet.disk(&machine))?;
             Some(MachineProblem { machine, message })

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use instances::FleetSpec;
 use kops_api::{Object, Spec as _};
 use kops_core::{CloudName, Cluster as _, Version};
+use kops_node::nodeup::ETCD_CPU;
 use kops_store::ETCD;
 use serde_json::Value;
 use version::KUBERNETES_VERSION;
@@ -117,7 +118,7 @@ fn check_control_planes(fleet: &FleetSpec, after: &BTreeSet<String>) -> Result<(
 fn check_etcd(spec: &Value) -> Result<(), Error> {
     for (index, etcd) in spec.list("etcdClusters").iter().enumerate() {
         let (is_main, at) = (etcd.text("name") == ETCD, format!("spec.etcdClusters[{index}]"));
-        let cpu = if is_main { "200m" } else { "100m" };
+        let cpu = if is_main { ETCD_CPU } else { "100m" };
         if !["", cpu].contains(&etcd.text("cpuRequest")) {
             unsupported(&format!("{at}.cpuRequest other than {cpu}"))?;
         }

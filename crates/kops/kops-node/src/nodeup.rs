@@ -37,15 +37,16 @@ use kops_store::{DOCKER_CONFIG, parse_yaml};
 use serde_json::Value;
 use telemetry::{Progress, Recorder};
 
+use self::{
+    context::{Certificates, NodeAnswer, NodeContext},
+    manifest::make_parent,
+    member::MemberStart,
+};
 pub use self::{
+    control_plane::ETCD_CPU,
     kubelet::KUBELET_FIELDS,
     proxy::{PROXY_LABEL, PROXY_MANIFEST},
     volume::holds_generation,
-};
-
-use self::{
-    context::{Certificates, NodeAnswer, NodeContext},
-    member::MemberStart,
 };
 use crate::{
     error::Error,
@@ -226,14 +227,11 @@ fn write_file_assets(context: &NodeContext) -> Result<(), Error> {
         let mode = asset.text("mode");
         let mode = if mode.is_empty() { "0440" } else { mode };
         let mode = u32::from_str_radix(mode, 8).map_err(|source| Error::FileMode {
-            path: shown.clone(),
+            path: shown,
             mode: mode.to_owned(),
             source,
         })?;
-        if let Some(directory) = path.parent() {
-            fs::create_dir_all(directory)
-                .map_err(kops_store::Error::file("making a directory for", &shown))?;
-        }
+        make_parent(&path)?;
         pki::write_file(&path, &content, mode)?;
     }
     Ok(())

@@ -79,7 +79,7 @@ fn check_programs_of(host: &Host) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::os::unix::fs::symlink;
 
     use super::*;
 
@@ -125,11 +125,9 @@ mod tests {
         let error = check_programs_of(&host).unwrap_err().to_string();
         assert!(error.contains("containerd, runc, etcd") && error.contains("apt-get"), "{error}");
         let programs = dir.path().join("usr/bin");
-        fs::create_dir_all(&programs).unwrap();
         for name in PROGRAMS {
             let output = if name == ETCD { "etcd Version: 2.3.8" } else { "" };
-            fs::write(programs.join(name), format!("#!/bin/sh\necho '{output}'\n")).unwrap();
-            fs::set_permissions(programs.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+            testkit::write_script(&programs.join(name), &format!("echo '{output}'"));
         }
         let error = check_programs_of(&host).unwrap_err().to_string();
         assert!(error.contains("etcd 2.3.8 is not supported"), "{error}");

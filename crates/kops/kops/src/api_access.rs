@@ -1,20 +1,20 @@
 //! The access of commands to a cluster's API.
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{path::Path, time::Duration};
 
-use api_config::{
-    Kubeconfig,
-    kubeconfig::{self, Cluster as Server},
-};
+use api_config::{Kubeconfig, kubeconfig::Cluster as Server};
 use client::Client;
 use kops_api::Object;
+use kops_core::{CloudName, Cluster as _};
 use kops_local::{administrator, issue_kubeconfig};
 use kops_store::Registry;
 
-use crate::{environment::CommandEnvironment, error::Error, flags::Connection};
+use crate::{
+    environment::CommandEnvironment,
+    error::Error,
+    flags::Connection,
+    kubeconfig::{internal_name, kubeconfig_path, remote_access},
+};
 
 impl Connection {
     /// Returns the access of a new administrator to the chosen server.
@@ -60,8 +60,8 @@ impl Connection {
         self.use_kubeconfig || self.api_server.is_some()
     }
 
-    /// Opens a client of a cluster's API: by the cluster's context in a kubeconfig, or else as a new administrator
-    /// whose certificate is valid for `period`.
+    /// Opens a client of a cluster's API in any cloud: by the cluster's context in a kubeconfig, or else as a new
+    /// administrator whose certificate is valid for `period`.
     pub(crate) fn open(
         &self,
         registry: &Registry,
@@ -79,7 +79,13 @@ impl Connection {
                 name.clone_into(&mut access.current_context);
                 access
             }
-            None => self.administrator(registry, name, period, context)?,
+            None if cluster.cloud() == CloudName::Local => {
+                self.administrator(registry, name, period, context)?
+            }
+            None => {
+                let server = self.server(name, context)?;
+                remote_access(registry, cluster, server.as_deref(), period, context)?
+            }
         };
         if let Some(server) = given {
             for named in &mut access.clusters {
@@ -97,18 +103,6 @@ impl Connection {
 fn known_server(cluster: &str, context: &CommandEnvironment<'_>) -> Result<Server, Error> {
     let file = Kubeconfig::load(&kubeconfig_path(context.environment))?;
     Ok(file.context(cluster)?.cluster.clone())
-}
-
-/// Returns the name that certificates of a cluster's API servers contain.
-pub(crate) fn internal_name(cluster: &str) -> String {
-    format!("api.internal.{cluster}")
-}
-
-/// Returns the kubeconfig that kubectl would change.
-pub(crate) fn kubeconfig_path(environment: &dyn Fn(&str) -> Option<String>) -> PathBuf {
-    let home = environment("HOME").unwrap_or_else(|| "/root".to_owned());
-    let named = environment("KUBECONFIG");
-    kubeconfig::file_to_change(named.as_deref(), Path::new(&home))
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use crate::{
     flags::UpdateCluster,
     get,
     group_selection::select_update,
+    instance_list::status,
     kubeconfig,
     kubelet_skew::remote_limit,
     plan::{PlanSummary, ResourceChange, hash_state, print_outdated, print_warnings},
@@ -250,10 +251,8 @@ pub(crate) async fn list_instances(
     let user = get::find_cluster(registry, name)?;
     let client = open_client(&user, context.environment)?;
     let groups = query_groups(&client, name).await?;
-    let state = |group: &direct::Group, machine: &direct::Machine| match machine {
-        _ if machine.detached => "Detached",
-        _ if machine.is_outdated(group) => "NeedsUpdate",
-        _ => "UpToDate",
+    let state = |group: &direct::Group, machine: &direct::Machine| {
+        status(machine.detached, machine.is_outdated(group))
     };
     let all = groups.values().flat_map(|group| group.machines.iter().map(move |one| (group, one)));
     if output == "table" {

@@ -3,12 +3,12 @@
 pub(crate) mod aws;
 pub(crate) mod local;
 
-use std::time::Duration;
+use std::{collections::BTreeMap, iter::once, time::Duration};
 
-use client::{Client, Resource};
+use client::Client;
 use kops_api::Spec as _;
 use kops_core::life;
-use kops_local::{MachineProblem, list_objects};
+use kops_local::MachineProblem;
 use serde_json::Value;
 
 use crate::error::Error;
@@ -38,11 +38,17 @@ impl CloudState {
         self.groups.iter().find(|group| group.name == name)
     }
 
-    /// Returns the group of a Node.
-    pub(crate) fn group_of_node(&self, node: &str) -> Option<&GroupState> {
-        let has =
-            |machine: &MachineState| machine.name == node || machine.node_name() == Some(node);
-        self.groups.iter().find(|group| group.machines.iter().any(has))
+    /// Returns the groups by the names of their machines and Nodes.
+    pub(crate) fn groups_by_node(&self) -> BTreeMap<&str, &GroupState> {
+        let mut groups = BTreeMap::new();
+        for group in &self.groups {
+            for machine in &group.machines {
+                for name in once(machine.name.as_str()).chain(machine.node_name()) {
+                    groups.entry(name).or_insert(group);
+                }
+            }
+        }
+        groups
     }
 }
 
@@ -136,12 +142,7 @@ pub(crate) trait Cloud {
     fn problems(&self) -> Result<Vec<MachineProblem>, Error>;
 
     /// Detaches machines from their group, which replaces them.
-    async fn detach(
-        &self,
-        group: &GroupState,
-        names: &[String],
-        report: Report<'_>,
-    ) -> Result<(), Error>;
+    async fn detach(&self, group: &GroupState, names: &[String]) -> Result<(), Error>;
 
     /// Ends a member of a group, and waits until the cloud has replaced it.
     async fn replace(
@@ -153,14 +154,4 @@ pub(crate) trait Cloud {
 
     /// Ends detached machines.
     async fn release(&self, group: &GroupState, names: &[String]) -> Result<(), Error>;
-}
-
-/// Returns all Nodes.
-async fn list_nodes(client: Option<&Client>) -> Result<Vec<Value>, Error> {
-    match client {
-        None => Ok(Vec::new()),
-        Some(client) => {
-            list_objects(client, &Resource::NODES, "").await.map_err(Error::Unreachable)
-        }
-    }
 }

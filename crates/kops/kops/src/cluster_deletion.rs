@@ -10,8 +10,8 @@ use kops_store::{Keyset, Registry};
 use tokio::time::timeout;
 
 use crate::{
-    api_access::kubeconfig_path, aws, environment::CommandEnvironment, error::Error,
-    flags::DeleteCluster, instance_list,
+    aws, environment::CommandEnvironment, error::Error, flags::DeleteCluster, instance_list,
+    kubeconfig::kubeconfig_path,
 };
 
 /// The time limit for the end of all machines, which is upstream's for a cluster's resources.

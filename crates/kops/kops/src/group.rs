@@ -17,13 +17,18 @@ use crate::{
     get,
 };
 
-/// The roles of instance groups, with their words in flags.
+/// The roles of instance groups, with their words in flags and in output.
 const ROLES: [(&str, &str); 4] = [
     ("control-plane", "ControlPlane"),
     ("apiserver", "APIServer"),
     ("node", "Node"),
     ("bastion", "Bastion"),
 ];
+
+/// Returns the word of a role in flags and in output.
+pub(crate) fn role_word(role: &str) -> &'static str {
+    ROLES.iter().find(|(_, known)| *known == role).map_or("node", |(word, _)| *word)
+}
 
 /// Parses a role as upstream does: in any case, in the plural, and with the old name of control planes.
 fn parse_role(text: &str) -> Result<&'static str, Error> {

@@ -24,6 +24,17 @@ pub(crate) fn describe(fleet: &Fleet, out: &mut dyn Write) -> Result<(), Error> 
     table::print(out, ["TYPE", "NAME", "ID"], rows.collect())
 }
 
+/// Returns upstream's word for the state of a machine.
+pub(crate) fn status(detached: bool, outdated: bool) -> &'static str {
+    if detached {
+        "Detached"
+    } else if outdated {
+        "NeedsUpdate"
+    } else {
+        "UpToDate"
+    }
+}
+
 /// The selection of `get instances`.
 pub(crate) struct InstanceSelection<'a> {
     pub(crate) connection: &'a Connection,
@@ -55,13 +66,7 @@ pub(crate) async fn run(
         for name in group.names() {
             let Some(machine) = fleet.machine(&name)? else { continue };
             let node = nodes.iter().any(|node| node.text("metadata.name") == name);
-            let status = if !counted.contains(&name) {
-                "Detached"
-            } else if is_outdated(&machine, group) {
-                "NeedsUpdate"
-            } else {
-                "UpToDate"
-            };
+            let status = status(!counted.contains(&name), is_outdated(&machine, group));
             rows.push(Row {
                 id: machine.id,
                 node: if node { name } else { String::new() },

@@ -1,6 +1,10 @@
 //! Runs `kops export kubeconfig` and `kops helpers kubectl-auth`: the access of administrators to a cluster.
 
-use std::{net::IpAddr, path::Path, time::Duration};
+use std::{
+    net::IpAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use api_config::{
     GoDuration, Kubeconfig,
@@ -9,7 +13,6 @@ use api_config::{
     },
 };
 use api_meta::Timestamp;
-use client::Client;
 use kops_api::{Object, Spec as _};
 use kops_core::{CloudName, Cluster as _};
 use kops_local::{administrator, server_url};
@@ -18,10 +21,9 @@ use pki::{Cert, Key, KeyAlgorithm, LeafSpec, Usage, Validity};
 use serde_json::json;
 
 use crate::{
-    api_access::{internal_name, kubeconfig_path},
     environment::CommandEnvironment,
     error::Error,
-    flags::{Connection, ExportKubeconfig, KubectlAuth, UpdateCluster},
+    flags::{ExportKubeconfig, KubectlAuth, UpdateCluster},
     get,
 };
 
@@ -112,42 +114,23 @@ pub(crate) fn check_update(
     command.api.server(cluster, context).map(drop)
 }
 
-/// Opens a client of a cluster's API in any cloud: by the cluster's context in a kubeconfig, or else as a new
-/// administrator whose certificate is valid for `period`.
-pub(crate) fn open_api(
+/// Returns the access of a new administrator to a cluster whose machines are not of cloud local. `server` is the URL of
+/// the API server, if it is not the one of the specification.
+pub(crate) fn remote_access(
     registry: &Registry,
     cluster: &Object,
-    connection: &Connection,
-    file: Option<&Path>,
+    server: Option<&str>,
     period: Duration,
     context: &CommandEnvironment<'_>,
-) -> Result<Client, Error> {
-    if file.is_some() || cluster.cloud() == CloudName::Local {
-        return connection.open(registry, cluster, file, period, context);
-    }
-    open_remote(registry, cluster, connection, period, context)
-}
-
-/// Opens a client of the API of a cluster whose machines are not of cloud local, as a new administrator.
-pub(crate) fn open_remote(
-    registry: &Registry,
-    cluster: &Object,
-    connection: &Connection,
-    period: Duration,
-    context: &CommandEnvironment<'_>,
-) -> Result<Client, Error> {
+) -> Result<Kubeconfig, Error> {
     let name = cluster.name();
-    let chosen = connection.server(name, context)?;
-    let access = Access { server: chosen.as_deref(), ..Access::default() };
     let authorities = authorities(registry, name)?;
-    let url = find_server(registry, cluster, &access)?;
+    let url = find_server(registry, cluster, &Access { server, ..Access::default() })?;
     let mut server = Server::with_ca(url, &authorities.certificates());
     server.tls_server_name = internal_name(name);
     let (cert, key) = issue(&authorities, period, context)?;
     let user = User::with_cert(&cert.to_pem(), &key.to_pem()?);
-    let config = Kubeconfig::single(name, server, name, user);
-    Ok(Client::from_kubeconfig(&config, &version::user_agent("kops"))
-        .map_err(kops_local::Error::from)?)
+    Ok(Kubeconfig::single(name, server, name, user))
 }
 
 /// Rejects a user that the kubeconfig does not have.
@@ -241,6 +224,18 @@ fn find_server(
         }
         public => format!("https://{public}"),
     })
+}
+
+/// Returns the name that certificates of a cluster's API servers contain.
+pub(crate) fn internal_name(cluster: &str) -> String {
+    format!("api.internal.{cluster}")
+}
+
+/// Returns the kubeconfig that kubectl would change.
+pub(crate) fn kubeconfig_path(environment: &dyn Fn(&str) -> Option<String>) -> PathBuf {
+    let home = environment("HOME").unwrap_or_else(|| "/root".to_owned());
+    let named = environment("KUBECONFIG");
+    kubeconfig::file_to_change(named.as_deref(), Path::new(&home))
 }
 
 /// Returns the keyset that signs clients' certificates.

@@ -9,9 +9,7 @@ use kops_local::{COMMAND_PERIOD, applied_config, list_objects};
 use kops_store::{Registry, parse_yaml};
 use serde_json::Value;
 
-use crate::{
-    environment::CommandEnvironment, error::Error, flags::UpdateCluster, kubeconfig::open_remote,
-};
+use crate::{environment::CommandEnvironment, error::Error, flags::UpdateCluster};
 
 /// Returns the limit for workers of cloud local: the oldest version that a control plane is configured for, if it is
 /// older than the wanted one.
@@ -41,7 +39,7 @@ pub(crate) async fn remote_limit(
 ) -> Result<Option<String>, Error> {
     let wanted = cluster.spec.text("kubernetesVersion");
     let asked = async {
-        let client = open_remote(registry, cluster, &command.api, COMMAND_PERIOD, context)?;
+        let client = command.api.open(registry, cluster, None, COMMAND_PERIOD, context)?;
         Ok::<_, Error>(list_objects(&client, &Resource::NODES, "").await?)
     };
     let nodes = match asked.await {

@@ -34,7 +34,6 @@ use crate::{
     flags::RollCluster,
     get,
     group_selection::select_groups,
-    kubeconfig::open_api,
     prompt::{self, Answer},
     table,
     validate::{self, Failure},
@@ -87,7 +86,7 @@ async fn roll<C: Cloud>(
     context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let groups = select_groups(groups, command.into())?;
-    let opened = open_api(registry, &cluster, &command.api, None, command.admin.to_std(), context);
+    let opened = command.api.open(registry, &cluster, None, command.admin.to_std(), context);
     let (client, marks) =
         if command.cloudonly { (None, opened.ok()) } else { (Some(opened?), None) };
     let (now, name) = (context.now, cluster.name().to_owned());
@@ -184,7 +183,7 @@ impl<C: Cloud> Roll<'_, '_, C> {
     }
 
     /// Returns a group's existing machines for the planner, and as they were observed.
-    fn machines(&self, group: &GroupState) -> Vec<(RollingMachine, MachineState)> {
+    fn machines<'g>(&self, group: &'g GroupState) -> Vec<(RollingMachine, &'g MachineState)> {
         let existing = group.machines.iter().filter(|machine| !machine.id.is_empty());
         let rolled = |machine: &MachineState| {
             let marked = machine.node.as_ref().is_some_and(drain::needs_update);
@@ -196,7 +195,7 @@ impl<C: Cloud> Roll<'_, '_, C> {
                     && (self.client.is_none() || group.is_bastion() || machine.is_ready()),
             }
         };
-        existing.map(|machine| (rolled(machine), machine.clone())).collect()
+        existing.map(|machine| (rolled(machine), machine)).collect()
     }
 
     async fn roll_groups(&self) -> Result<(), Error> {
@@ -273,9 +272,7 @@ impl<C: Cloud> Roll<'_, '_, C> {
                 sleep(C::PAUSE).await;
                 Ok(())
             }
-            Step::Detach(names) => {
-                self.cloud.detach(group, &names, &|text| self.print(&text)).await
-            }
+            Step::Detach(names) => self.detach(&names, group).await,
             Step::Replace(mut names) => {
                 if self.asks.get() {
                     names.truncate(1);
@@ -350,6 +347,14 @@ impl<C: Cloud> Roll<'_, '_, C> {
             "Stopping instance {:?}, node {:?}, in group {:?} (this may take a while).",
             machine.id, machine.name, group.name
         ))
+    }
+
+    /// Detaches machines from their group, which replaces them.
+    async fn detach(&self, names: &[String], group: &GroupState) -> Result<(), Error> {
+        self.cloud.detach(group, names).await?;
+        names.iter().try_for_each(|name| {
+            self.print(&format!("Detached instance {name:?} from group {:?}.", group.name))
+        })
     }
 
     /// Replaces a machine, and waits for its replacement.

@@ -37,8 +37,9 @@ fn bootstrap_requests() {
             let cert = pki::Cert::from_pem(cert.as_str().unwrap()).unwrap().info().unwrap();
             let subject = cert.subject;
             let (common_name, groups) = match name.as_str() {
+                "kubelet" => (format!("system:node:{MACHINE}"), 1),
                 "kube-proxy" => ("system:kube-proxy".to_owned(), 0),
-                _ => (format!("system:node:{MACHINE}"), 1),
+                other => panic!("{other}"),
             };
             assert_eq!((subject.common_name, subject.organizations.len()), (common_name, groups));
         }

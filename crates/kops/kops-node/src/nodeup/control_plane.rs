@@ -42,7 +42,7 @@ use crate::{
 
 const PATCHES: &str = "/opt/kops/patches";
 /// The CPU request of the main etcd, which is upstream's default.
-const ETCD_CPU: &str = "200m";
+pub const ETCD_CPU: &str = "200m";
 
 /// Returns the group's configuration from the store.
 pub(super) fn read_node_config(base: &str, boot: &Value) -> Result<String, Error> {

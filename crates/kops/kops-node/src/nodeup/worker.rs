@@ -16,7 +16,9 @@ use serde_json::{Value, json};
 
 use super::{
     context::{Certificate, Certificates, NodeAnswer, NodeContext},
-    control_plane, proxy,
+    control_plane,
+    manifest::make_directory,
+    proxy,
 };
 use crate::{
     controller::{API_VERSION, PATH},
@@ -121,9 +123,7 @@ pub(super) fn write_files(
     let layout = Layout::default();
     let authority = context.boot.text("ConfigServer.CACertificates");
     let path = layout.pki("ca", "crt");
-    let directory = layout.certificates.display().to_string();
-    fs::create_dir_all(&layout.certificates)
-        .map_err(kops_store::Error::file("making the directory", &directory))?;
+    make_directory(&layout.certificates)?;
     pki::write_file(&path, authority.as_bytes(), pki::PUBLIC_MODE)?;
     let kubeconfig = |user: &str, certificate: &Certificate| {
         let cluster = &context.machine.cluster;

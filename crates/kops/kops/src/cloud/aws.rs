@@ -2,21 +2,24 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use client::Client;
+use client::{Client, Resource};
 use kops_api::{Object, Spec as _};
 use kops_aws::{make_call, open_client, query_groups};
 use kops_core::direct::{self, Machine};
-use kops_local::MachineProblem;
+use kops_local::{MachineProblem, list_objects};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use super::{Cloud, CloudState, GroupState, MachineState, Report, list_nodes};
+use super::{Cloud, CloudState, GroupState, MachineState, Report};
 use crate::{environment::CommandEnvironment, error::Error};
 
 /// The pause between two observations of a scaling group that replaces a machine.
 const POLL: Duration = Duration::from_secs(10);
 /// The time for a scaling group to replace a machine.
 const REPLACEMENT_TIMEOUT: Duration = Duration::from_secs(900);
+
+/// The state of a machine that runs as a member of its group.
+const IN_SERVICE: &str = "InService";
 
 /// The machines of a cluster on AWS.
 pub(crate) struct AwsCloud {
@@ -73,14 +76,28 @@ fn only_group<'a>(
     }
 }
 
+/// The Nodes that claim to be those of instances, by the instance.
+type Claims<'a> = BTreeMap<&'a str, Vec<&'a Value>>;
+
+/// Returns the instances that Nodes claim: their provider's ID is `aws:///ZONE/INSTANCE`.
+fn claims(nodes: &[Value]) -> Claims<'_> {
+    let mut claims = Claims::new();
+    for node in nodes {
+        let id = node.text("spec.providerID").strip_prefix("aws://");
+        if let Some(instance) = id.and_then(|id| id.rsplit('/').next()) {
+            claims.entry(instance).or_default().push(node);
+        }
+    }
+    claims
+}
+
 /// Returns the state of a group. Machines that end are left out, as their group replaces them.
-fn group_state(group: &direct::Group, object: &Object, nodes: &[Value]) -> GroupState {
-    let number = |text: &str| text.parse().unwrap_or(0);
+fn group_state(group: &direct::Group, object: &Object, claims: &Claims<'_>) -> GroupState {
     let machine = |machine: &Machine| {
-        let claims: Vec<_> = nodes.iter().filter(|node| is_of(node, &machine.id)).collect();
-        let (node, claimants) = match claims[..] {
+        let claims = claims.get(machine.id.as_str()).map(Vec::as_slice).unwrap_or_default();
+        let (node, claimants) = match claims {
             [] => (None, Vec::new()),
-            [node] => (Some(node.clone()), Vec::new()),
+            [node] => (Some((*node).clone()), Vec::new()),
             _ => (None, claims.iter().map(|one| one.text("metadata.name").to_owned()).collect()),
         };
         MachineState {
@@ -88,7 +105,7 @@ fn group_state(group: &direct::Group, object: &Object, nodes: &[Value]) -> Group
             name: machine.id.clone(),
             outdated: machine.is_outdated(group),
             detached: machine.detached,
-            runs: machine.detached || machine.state == "InService",
+            runs: machine.detached || machine.state == IN_SERVICE,
             cause: match node {
                 Some(_) => String::new(),
                 None if claimants.is_empty() => format!("its state is {}", machine.state),
@@ -112,10 +129,17 @@ fn group_state(group: &direct::Group, object: &Object, nodes: &[Value]) -> Group
     }
 }
 
-/// Reports whether a Node claims to be that of an instance: its provider's ID is `aws:///ZONE/INSTANCE`.
-fn is_of(node: &Value, instance: &str) -> bool {
-    let id = node.text("spec.providerID").strip_prefix("aws://");
-    id.is_some_and(|id| id.rsplit('/').next() == Some(instance))
+/// Reports whether a scaling group has ended a machine and has all its members, `target` before the end. An
+/// autoscaler may have shrunk it since.
+fn is_replaced(now: &direct::Group, machine: &str, target: usize) -> bool {
+    let is_there = now.machines.iter().any(|one| one.id == machine && !one.is_ending());
+    let in_service = now.machines.iter().filter(|one| one.state == IN_SERVICE).count();
+    !is_there && in_service >= target.min(number(&now.desired))
+}
+
+/// Parses a size of a scaling group.
+fn number(text: &str) -> usize {
+    text.parse().unwrap_or(0)
 }
 
 impl Cloud for AwsCloud {
@@ -123,12 +147,18 @@ impl Cloud for AwsCloud {
     const HAS_DNS: bool = false;
 
     async fn observe(&self, client: Option<&Client>) -> Result<CloudState, Error> {
-        let nodes = list_nodes(client).await?;
+        let nodes = match client {
+            None => Vec::new(),
+            Some(client) => {
+                list_objects(client, &Resource::NODES, "").await.map_err(Error::Unreachable)?
+            }
+        };
+        let claims = claims(&nodes);
         let found = query_groups(&self.client, &self.cluster).await?;
         let mut state = CloudState::default();
         for object in &self.groups {
             match only_group(&found, object.name())? {
-                Some(group) => state.groups.push(group_state(group, object, &nodes)),
+                Some(group) => state.groups.push(group_state(group, object, &claims)),
                 None => state.missing.push(object.name().to_owned()),
             }
         }
@@ -139,16 +169,10 @@ impl Cloud for AwsCloud {
         Ok(Vec::new())
     }
 
-    async fn detach(
-        &self,
-        group: &GroupState,
-        names: &[String],
-        report: Report<'_>,
-    ) -> Result<(), Error> {
+    async fn detach(&self, group: &GroupState, names: &[String]) -> Result<(), Error> {
         let own = self.scaling_group(&group.name).await?;
         for name in names {
             self.call_all(own.detach_calls(name)).await?;
-            report(format!("Detached instance {name:?} from group {:?}.", group.name))?;
         }
         Ok(())
     }
@@ -164,9 +188,7 @@ impl Cloud for AwsCloud {
         let until = Instant::now() + REPLACEMENT_TIMEOUT;
         loop {
             let now = self.scaling_group(&group.name).await?;
-            let is_there = now.machines.iter().any(|one| one.id == machine.id && !one.is_ending());
-            let in_service = now.machines.iter().filter(|one| one.state == "InService").count();
-            if !is_there && in_service >= group.target {
+            if is_replaced(&now, &machine.id, group.target) {
                 return Ok(());
             }
             if Instant::now() > until {
@@ -224,7 +246,7 @@ mod tests {
         ];
         let mut object = Object::new(kops_api::Kind::InstanceGroup, "nodes");
         object.spec = json!({"role": "Node", "machineType": "m5.large", "subnets": ["a", "b"]});
-        let state = group_state(&group, &object, &nodes);
+        let state = group_state(&group, &object, &claims(&nodes));
         assert_eq!((state.role.as_str(), state.subnets.as_str()), ("Node", "a,b"));
         let seen: Vec<_> = state
             .machines
@@ -242,12 +264,41 @@ mod tests {
         assert!(state.machines[1].cause.contains("Pending:Wait") && state.target == 2);
         // A second Node that claims a machine, even in another zone, leaves it without a Node.
         let twice = [&nodes[..], &[node("evil", "aws:///eu-west-1b/i-1")]].concat();
-        let state = group_state(&group, &object, &twice);
+        let state = group_state(&group, &object, &claims(&twice));
         let claimed = &state.machines[0];
         assert_eq!(claimed.node, None);
         assert_eq!(claimed.cause, "several Nodes claim it: i-1, evil");
         let error = claimed.check_claimants().unwrap_err().to_string();
         assert!(error.contains("instance i-1: i-1, evil"), "{error}");
+    }
+
+    #[test]
+    fn machine_is_replaced_once_all_members_run() {
+        let group = |desired: &str, machines: &[(&str, &str)]| direct::Group {
+            desired: desired.to_owned(),
+            machines: machines
+                .iter()
+                .map(|&(id, state)| Machine {
+                    id: id.to_owned(),
+                    state: state.to_owned(),
+                    ..Machine::default()
+                })
+                .collect(),
+            ..direct::Group::default()
+        };
+        let (kept, ending) = (("i-2", "InService"), ("i-1", "Terminating:Wait"));
+        for (desired, machines, done) in [
+            ("2", &[("i-1", "InService"), kept][..], false),
+            ("2", &[ending, kept], false),
+            ("2", &[ending, kept, ("i-3", "Pending")], false),
+            ("2", &[ending, kept, ("i-3", "InService")], true),
+            // An autoscaler has shrunk the group, or has begun to grow it.
+            ("1", &[kept], true),
+            ("3", &[kept, ("i-3", "InService")], true),
+        ] {
+            let found = is_replaced(&group(desired, machines), "i-1", 2);
+            assert_eq!(found, done, "{desired} {machines:?}");
+        }
     }
 
     #[test]

@@ -57,23 +57,23 @@ impl<'a> LocalCloud<'a> {
         &self,
         group: &Group,
         name: String,
+        detached: bool,
         state: &ClusterState,
-    ) -> Result<MachineState, Error> {
-        let machine = self.fleet.machine(&name)?;
+    ) -> MachineState {
+        let machine = state.machines.get(&name);
         let node = state.joined_node(&name).cloned();
         let stage = node.is_none().then(|| Stage::of(&self.fleet, &name));
-        let members: BTreeSet<_> = group.members().collect();
-        Ok(MachineState {
-            outdated: machine.as_ref().is_some_and(|one| is_outdated(one, group)),
-            detached: !members.contains(&name),
+        MachineState {
+            outdated: machine.is_some_and(|one| is_outdated(one, group)),
+            detached,
             runs: machine.is_some(),
-            id: machine.map(|machine| machine.id).unwrap_or_default(),
+            id: machine.map(|machine| machine.id.clone()).unwrap_or_default(),
             name,
             node,
             claimants: Vec::new(),
             is_starting: stage.as_ref().is_some_and(Stage::is_before_kubelet),
             cause: stage.map(|stage| stage.to_string()).unwrap_or_default(),
-        })
+        }
     }
 }
 
@@ -84,7 +84,7 @@ impl Cloud for LocalCloud<'_> {
     async fn observe(&self, client: Option<&Client>) -> Result<CloudState, Error> {
         let spec = self.spec()?;
         let state = match client {
-            None => ClusterState::default(),
+            None => ClusterState::of_machines(&self.fleet, &spec)?,
             Some(client) => ClusterState::observe(client, &self.fleet, &spec)
                 .await
                 .map_err(Error::Unreachable)?,
@@ -92,7 +92,11 @@ impl Cloud for LocalCloud<'_> {
         let mut groups = Vec::new();
         for group in &spec.groups {
             let size = group.numbers.len();
-            let machines = group.names().map(|name| self.machine_state(group, name, &state));
+            let members: BTreeSet<_> = group.members().collect();
+            let machines = group.names().map(|name| {
+                let detached = !members.contains(&name);
+                self.machine_state(group, name, detached, &state)
+            });
             groups.push(GroupState {
                 name: group.name.clone(),
                 role: if group.trusted { CONTROL_PLANE } else { "Node" }.to_owned(),
@@ -101,7 +105,7 @@ impl Cloud for LocalCloud<'_> {
                 min: size,
                 target: size,
                 max: size,
-                machines: machines.collect::<Result<_, _>>()?,
+                machines: machines.collect(),
             });
         }
         Ok(CloudState { groups, missing: Vec::new(), nodes: state.nodes })
@@ -111,19 +115,11 @@ impl Cloud for LocalCloud<'_> {
         Ok(machine_problems(&self.fleet, &self.spec()?))
     }
 
-    async fn detach(
-        &self,
-        group: &GroupState,
-        names: &[String],
-        report: Report<'_>,
-    ) -> Result<(), Error> {
+    async fn detach(&self, group: &GroupState, names: &[String]) -> Result<(), Error> {
         self.change(&group.name, |group| {
             for name in names {
                 group.detach(name);
             }
-        })?;
-        names.iter().try_for_each(|name| {
-            report(format!("Detached instance {name:?} from group {:?}.", group.name))
         })
     }
 
@@ -134,19 +130,19 @@ impl Cloud for LocalCloud<'_> {
         report: Report<'_>,
     ) -> Result<(), Error> {
         let name = machine.name.as_str();
+        // The keeper may have replaced the machine since it was observed.
         if group.is_control_plane()
             && self.uses_api
-            && let Some(machine) = self.fleet.machine(name)?
+            && let Some(present) = self.fleet.machine(name)?.filter(|one| one.id == machine.id)
         {
-            let clients = Keyset::read(self.registry, &machine.cluster, "etcd-clients-ca")?;
-            shut_down_control_plane(&self.fleet, &machine, clients, report).await?;
+            let clients = Keyset::read(self.registry, &present.cluster, "etcd-clients-ca")?;
+            shut_down_control_plane(&self.fleet, &present, clients, report).await?;
         }
         instances::replace(&self.fleet, name, &machine.id)?;
         let until = Instant::now() + REPLACEMENT_TIMEOUT;
         let is_replaced = || {
             let new = self.fleet.machine(name)?.filter(|new| new.id != machine.id);
-            let done = APPLIED_HASH.trim_start_matches('/');
-            let is_set_up = || self.fleet.disk(name).join(done).exists();
+            let is_set_up = || self.fleet.has_file(name, APPLIED_HASH);
             // Without the API, rely on the machine's own report.
             Ok::<_, Error>(new.is_some() && (self.uses_api || is_set_up()))
         };
@@ -169,5 +165,37 @@ impl Cloud for LocalCloud<'_> {
                 group.release(name);
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn replacement_does_not_shut_down_a_later_machine_of_the_same_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = dir.path().join("store");
+        fs::create_dir(&store).unwrap();
+        let registry = Registry::open(&format!("file://{}", store.display()), &|_| None).unwrap();
+        let cloud = LocalCloud::new(&registry, "a.local", true);
+        let document = cloud.fleet.root.join("machines/cp-1/document");
+        fs::create_dir_all(&document).unwrap();
+        let machine = r#"{"cluster": "a.local", "group": "cp", "name": "cp-1", "id": "new", "made": 0, "cgroup": "",
+            "address": "127.0.0.1", "gateway": "127.0.0.1", "trusted": true, "userData": ""}"#;
+        fs::write(document.join("machine.json"), machine).unwrap();
+        let manifests = cloud.fleet.disk("cp-1").join("etc/kubernetes/manifests");
+        fs::create_dir_all(&manifests).unwrap();
+        fs::write(manifests.join("kube-apiserver.yaml"), "").unwrap();
+        let group = GroupState { role: CONTROL_PLANE.to_owned(), ..GroupState::default() };
+        let old = MachineState {
+            id: "old".to_owned(),
+            name: "cp-1".to_owned(),
+            ..MachineState::default()
+        };
+        cloud.replace(&group, &old, &|_| Ok(())).await.unwrap();
+        assert!(manifests.join("kube-apiserver.yaml").exists());
     }
 }

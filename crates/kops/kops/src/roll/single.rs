@@ -17,7 +17,6 @@ use crate::{
     error::Error,
     flags::{DeleteInstance, RollCluster},
     get,
-    kubeconfig::open_api,
 };
 
 /// A machine to delete, and its group.
@@ -53,7 +52,7 @@ async fn delete<C: Cloud>(
     let client = if command.cloudonly {
         None
     } else {
-        Some(open_api(registry, &cluster, &command.connection, None, COMMAND_PERIOD, context)?)
+        Some(command.connection.open(registry, &cluster, None, COMMAND_PERIOD, context)?)
     };
     let flags = RollCluster {
         yes: command.yes,
@@ -103,8 +102,9 @@ impl<C: Cloud> Roll<'_, '_, C> {
     pub(super) async fn find(&self, instance: &str) -> Result<FoundMachine, Error> {
         let groups = self.observe().await?.groups;
         let all = || {
-            let pairs = |group| move |machine| (group, machine);
-            groups.iter().flat_map(move |group| group.machines.iter().map(pairs(group)))
+            groups
+                .iter()
+                .flat_map(|group| group.machines.iter().map(move |machine| (group, machine)))
         };
         let has_node = |machine: &MachineState| {
             machine.node_name() == Some(instance)
@@ -122,14 +122,14 @@ impl<C: Cloud> Roll<'_, '_, C> {
     async fn delete(&self, found: &FoundMachine, surge: bool) -> Result<(), Error> {
         let (group, machine) = (&found.group, &found.machine);
         let names = [machine.name.clone()];
-        if !machine.detached && surge && group.is_control_plane() {
-            self.print("cannot detach control-plane instances. Assuming --surge=false")?;
-        }
-        if !machine.detached && (!surge || group.is_control_plane()) {
-            return self.replace(machine, group).await;
-        }
         if !machine.detached {
-            self.cloud.detach(group, &names, &|text| self.print(&text)).await?;
+            if surge && group.is_control_plane() {
+                self.print("cannot detach control-plane instances. Assuming --surge=false")?;
+            }
+            if !surge || group.is_control_plane() {
+                return self.replace(machine, group).await;
+            }
+            self.detach(&names, group).await?;
             self.validate(&group.name, self.command.validate_count).await?;
         }
         self.drain_machine(machine, group).await?;

@@ -96,7 +96,7 @@ impl Cloud for FakeCloud {
         Ok(Vec::new())
     }
 
-    async fn detach(&self, _: &GroupState, names: &[String], _: Report<'_>) -> Result<(), Error> {
+    async fn detach(&self, _: &GroupState, names: &[String]) -> Result<(), Error> {
         for name in names {
             self.log.borrow_mut().push(format!("detach {name}"));
             self.mark_detached(name);

@@ -10,8 +10,8 @@ use api_meta::Tree as _;
 use client::Resource;
 use instances::Fleet;
 use kops_api::{Object, VersionName};
-use kops_aws::query_resources;
-use kops_core::{CloudName, Cluster as _, direct::Scope};
+use kops_aws::query_groups;
+use kops_core::{CloudName, Cluster as _};
 use kops_local::{COMMAND_PERIOD, check_cloud, fleet, list_objects};
 use kops_store::Registry;
 use serde_json::{Map, Value, json};
@@ -22,6 +22,7 @@ use crate::{
     error::Error,
     flags::{Connection, DumpFlags},
     get,
+    group::role_word,
 };
 
 /// The copied end of a log, in bytes, and the most logs of a machine.
@@ -114,16 +115,10 @@ async fn aws_instances(
     context: &CommandEnvironment<'_>,
 ) -> Result<Vec<Value>, Error> {
     let client = kops_aws::open_client(cluster, context.environment)?;
-    let existing = query_resources(&client, &Scope::of_name(cluster.name())).await?;
     let mut instances = Vec::new();
-    for group in existing.groups.values() {
+    for group in query_groups(&client, cluster.name()).await?.values() {
         let own = groups.iter().find(|own| own.name() == group.instance_group);
-        let role = match own.map(|own| own.spec.text("role")) {
-            Some("ControlPlane") => "control-plane",
-            Some("APIServer") => "apiserver",
-            Some("Bastion") => "bastion",
-            _ => "node",
-        };
+        let role = role_word(own.map(|own| own.spec.text("role")).unwrap_or_default());
         instances.extend(group.machines.iter().map(|machine| {
             json!({
                 "name": machine.id, "id": machine.id, "instanceGroup": group.instance_group, "roles": [role],
@@ -146,7 +141,7 @@ struct LogLimits {
 fn copy_logs(fleet: &Fleet, to: &Path, limits: LogLimits) -> Result<Vec<String>, Error> {
     let spec = fleet.spec()?.unwrap_or_default();
     let mut late = Vec::new();
-    for name in spec.groups.iter().flat_map(instances::Group::names).take(limits.machines) {
+    for name in spec.names().take(limits.machines) {
         let until = Instant::now() + limits.time;
         let disk = fleet.disk(&name);
         let directory = to.join(&name);
