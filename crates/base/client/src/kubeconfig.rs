@@ -47,7 +47,7 @@ impl HttpTransport {
     pub fn from_kubeconfig_file(path: &Path) -> Result<(Self, String), KubeconfigError> {
         let config = Kubeconfig::load(path)?;
         let current = current_context(&config)?;
-        let transport = transport(&current, reloading_tls(path, &current, read_file))?;
+        let transport = transport(&current, reloading_tls(path, &current, Kubeconfig::load))?;
         Ok((transport, current.cluster.server.clone()))
     }
 
@@ -67,7 +67,7 @@ impl Client {
     pub fn from_kubeconfig_file(path: &Path, user_agent: &str) -> Result<Self, KubeconfigError> {
         let config = Kubeconfig::load(path)?;
         let current = current_context(&config)?;
-        Self::with_tls(&current, reloading_tls(path, &current, read_file), user_agent)
+        Self::with_tls(&current, reloading_tls(path, &current, Kubeconfig::load), user_agent)
     }
 
     /// Creates a client for the server of a kubeconfig file's current context, without the credentials of the user. The
@@ -106,7 +106,7 @@ impl ClientTls {
             return Err(KubeconfigError::Credentials);
         }
         let server = &current.cluster.server;
-        reloading_tls(path, &current, read_file)
+        reloading_tls(path, &current, Kubeconfig::load)
             .map_err(|source| KubeconfigError::Tls { server: server.clone(), source })
     }
 }
@@ -133,10 +133,6 @@ fn reloading_tls(
     let named = named.into_iter().filter(|name| !name.is_empty()).map(PathBuf::from);
     let (files, path) = (named.chain([path.to_owned()]).collect(), path.to_owned());
     ClientTls::following(files, move || material(&read(&path)?.current()?))
-}
-
-fn read_file(path: &Path) -> Result<Kubeconfig, api_config::Error> {
-    Kubeconfig::load(path)
 }
 
 /// Reads the cluster of a kubeconfig file's current context.

@@ -5,7 +5,9 @@ use std::{
 
 use aws_lc_rs::digest;
 use data_encoding::HEXLOWER;
-use x509_parser::{extensions::GeneralName, prelude::FromDer, x509::X509Name};
+use x509_parser::{
+    certificate::X509Certificate, extensions::GeneralName, prelude::FromDer, x509::X509Name,
+};
 
 use crate::{
     error::Error,
@@ -96,13 +98,13 @@ impl Cert {
         let cert = self.parse()?;
         let usage = cert.key_usage().ok().flatten().map(|u| u.value);
         let extended = cert.extended_key_usage().ok().flatten().map(|u| u.value);
-        let names = cert.subject_alternative_name().ok().flatten().map(|n| &n.value.general_names);
+        let Validity { not_before, not_after } = validity(&cert);
         Ok(CertInfo {
             subject: subject(cert.subject())?,
             issuer: subject(cert.issuer())?,
-            alt_names: names.map(|names| alt_names(names)).unwrap_or_default(),
-            not_before: moment(cert.validity().not_before.timestamp()),
-            not_after: moment(cert.validity().not_after.timestamp()),
+            alt_names: alt_names(&cert),
+            not_before,
+            not_after,
             is_ca: cert.is_ca(),
             server_auth: extended.is_some_and(|e| e.any || e.server_auth),
             client_auth: extended.is_some_and(|e| e.any || e.client_auth),
@@ -154,18 +156,12 @@ impl Cert {
 
     /// Returns the validity period.
     pub fn validity(&self) -> Result<Validity, Error> {
-        let cert = self.parse()?;
-        Ok(Validity {
-            not_before: moment(cert.validity().not_before.timestamp()),
-            not_after: moment(cert.validity().not_after.timestamp()),
-        })
+        Ok(validity(&self.parse()?))
     }
 
     /// Returns the subject alternative names of the kinds that Kubernetes knows.
     pub fn alt_names(&self) -> Result<Vec<AltName>, Error> {
-        let cert = self.parse()?;
-        let names = cert.subject_alternative_name().ok().flatten();
-        Ok(names.map(|names| alt_names(&names.value.general_names)).unwrap_or_default())
+        Ok(alt_names(&self.parse()?))
     }
 
     /// Returns the SubjectPublicKeyInfo of the holder.
@@ -238,8 +234,8 @@ impl Cert {
         Ok(self.parse()?.subject().as_raw().to_vec())
     }
 
-    pub(crate) fn parse(&self) -> Result<x509_parser::certificate::X509Certificate<'_>, Error> {
-        let (rest, cert) = x509_parser::certificate::X509Certificate::from_der(&self.der)
+    pub(crate) fn parse(&self) -> Result<X509Certificate<'_>, Error> {
+        let (rest, cert) = X509Certificate::from_der(&self.der)
             .map_err(|e| Error::MalformedCertificate(Fault::Parser(e.to_string())))?;
         if !rest.is_empty() {
             return Err(Error::MalformedCertificate(Fault::AfterEnd));
@@ -252,8 +248,18 @@ fn subject(name: &X509Name<'_>) -> Result<Subject, Error> {
     Name::read(name.as_raw()).and_then(|name| name.subject()).map_err(Error::MalformedCertificate)
 }
 
+/// Returns the validity period of a parsed certificate.
+pub(crate) fn validity(cert: &X509Certificate<'_>) -> Validity {
+    Validity {
+        not_before: moment(cert.validity().not_before.timestamp()),
+        not_after: moment(cert.validity().not_after.timestamp()),
+    }
+}
+
 /// Returns the names of the kinds that Kubernetes knows, and ignores others.
-fn alt_names(names: &[GeneralName<'_>]) -> Vec<AltName> {
+fn alt_names(cert: &X509Certificate<'_>) -> Vec<AltName> {
+    let names = cert.subject_alternative_name().ok().flatten();
+    let names = names.map(|names| names.value.general_names.as_slice()).unwrap_or_default();
     names
         .iter()
         .filter_map(|name| match name {
@@ -287,7 +293,7 @@ fn covers(have: &AltName, wanted: &AltName) -> bool {
     }
 }
 
-pub(crate) fn moment(seconds: i64) -> SystemTime {
+fn moment(seconds: i64) -> SystemTime {
     let magnitude = Duration::from_secs(seconds.unsigned_abs());
     if seconds < 0 {
         SystemTime::UNIX_EPOCH - magnitude

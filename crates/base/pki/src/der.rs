@@ -10,7 +10,7 @@ use yasna::{
 };
 
 use crate::{
-    key::{Curve, Key, SignatureKind},
+    key::{Curve, Key, KeyKind},
     names::{AltName, Subject},
     subject::{ExtraAttribute, WRITTEN},
 };
@@ -118,8 +118,8 @@ pub(crate) fn signed(body: &[u8], signer: &Key) -> Result<Vec<u8>, crate::error:
 }
 
 fn signature_algorithm(w: DERWriter<'_>, key: &Key) {
-    w.write_sequence(|w| match key.signature_kind() {
-        SignatureKind::Ecdsa(curve) => {
+    w.write_sequence(|w| match key.kind() {
+        KeyKind::Ecdsa(curve) => {
             let last = match curve {
                 Curve::P256 => 2,
                 Curve::P384 => 3,
@@ -127,8 +127,8 @@ fn signature_algorithm(w: DERWriter<'_>, key: &Key) {
             };
             oid(w.next(), &[1, 2, 840, 10045, 4, 3, last]);
         }
-        SignatureKind::Ed25519 => oid(w.next(), &[1, 3, 101, 112]),
-        SignatureKind::Rsa => {
+        KeyKind::Ed25519 => oid(w.next(), &[1, 3, 101, 112]),
+        KeyKind::Rsa(_) => {
             oid(w.next(), &[1, 2, 840, 113549, 1, 1, 11]);
             w.next().write_null();
         }

@@ -11,7 +11,7 @@ use aws_lc_rs::{
     },
 };
 
-use crate::{error::Error, pem, workload::WorkloadKeyType};
+use crate::{error::Error, pem};
 
 /// The key algorithms of a cluster (kubeadm's `encryptionAlgorithm`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,12 +64,13 @@ enum Pair {
     Rsa(RsaKeyPair),
 }
 
-/// The signature algorithm of a key.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SignatureKind {
+/// The kind of a private or public key.
+#[derive(Clone, Copy)]
+pub(crate) enum KeyKind {
     Ecdsa(Curve),
     Ed25519,
-    Rsa,
+    /// RSA with this number of bits.
+    Rsa(usize),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -106,38 +107,33 @@ impl fmt::Debug for Key {
 impl Key {
     /// Generates a key from the system's random source. RSA takes up to a second.
     pub fn generate(algorithm: KeyAlgorithm) -> Result<Self, Error> {
-        let rsa = |size| RsaKeyPair::generate(size).map(Pair::Rsa);
-        let ecdsa = |curve: Curve| {
-            EcdsaKeyPair::generate(curve.signing()).map(|pair| Pair::Ecdsa(pair, curve))
-        };
-        let pair = match algorithm {
-            KeyAlgorithm::Rsa2048 => rsa(KeySize::Rsa2048),
-            KeyAlgorithm::Rsa3072 => rsa(KeySize::Rsa3072),
-            KeyAlgorithm::Rsa4096 => rsa(KeySize::Rsa4096),
-            KeyAlgorithm::EcdsaP256 => ecdsa(Curve::P256),
-            KeyAlgorithm::EcdsaP384 => ecdsa(Curve::P384),
-        };
-        pair.map(Self).map_err(key_error("generate"))
+        Self::of_kind(match algorithm {
+            KeyAlgorithm::Rsa2048 => KeyKind::Rsa(2048),
+            KeyAlgorithm::Rsa3072 => KeyKind::Rsa(3072),
+            KeyAlgorithm::Rsa4096 => KeyKind::Rsa(4096),
+            KeyAlgorithm::EcdsaP256 => KeyKind::Ecdsa(Curve::P256),
+            KeyAlgorithm::EcdsaP384 => KeyKind::Ecdsa(Curve::P384),
+        })
     }
 
-    /// Generates a key of a workload's type. RSA takes up to a second.
-    pub fn generate_for_workload(kind: WorkloadKeyType) -> Result<Self, Error> {
-        let algorithm = match kind {
-            WorkloadKeyType::Rsa3072 => KeyAlgorithm::Rsa3072,
-            WorkloadKeyType::Rsa4096 => KeyAlgorithm::Rsa4096,
-            WorkloadKeyType::EcdsaP256 => KeyAlgorithm::EcdsaP256,
-            WorkloadKeyType::EcdsaP384 => KeyAlgorithm::EcdsaP384,
-            WorkloadKeyType::EcdsaP521 => {
-                let pair = EcdsaKeyPair::generate(Curve::P521.signing());
-                let pair = pair.map_err(key_error("generate"))?;
-                return Ok(Self(Pair::Ecdsa(pair, Curve::P521)));
+    /// Generates a key. RSA keys have 2048, 3072 or 4096 bits.
+    pub(crate) fn of_kind(kind: KeyKind) -> Result<Self, Error> {
+        let pair = match kind {
+            KeyKind::Ecdsa(curve) => {
+                EcdsaKeyPair::generate(curve.signing()).map(|pair| Pair::Ecdsa(pair, curve))
             }
-            WorkloadKeyType::Ed25519 => {
-                let pair = Ed25519KeyPair::generate().map_err(key_error("generate"))?;
-                return Ok(Self(Pair::Ed25519(pair)));
+            KeyKind::Ed25519 => Ed25519KeyPair::generate().map(Pair::Ed25519),
+            KeyKind::Rsa(bits) => {
+                let size = match bits {
+                    2048 => KeySize::Rsa2048,
+                    3072 => KeySize::Rsa3072,
+                    4096 => KeySize::Rsa4096,
+                    _ => return Err(Error::UnsupportedKey),
+                };
+                RsaKeyPair::generate(size).map(Pair::Rsa)
             }
         };
-        Self::generate(algorithm)
+        pair.map(Self).map_err(key_error("generate"))
     }
 
     /// Parses the first private key of a PEM text: PKCS#8, PKCS#1 or SEC 1.
@@ -217,16 +213,13 @@ impl Key {
 
     /// Returns the algorithm that generates keys like this one; `None` for existing keys of other sizes.
     pub fn algorithm(&self) -> Option<KeyAlgorithm> {
-        match &self.0 {
-            Pair::Ecdsa(_, Curve::P256) => Some(KeyAlgorithm::EcdsaP256),
-            Pair::Ecdsa(_, Curve::P384) => Some(KeyAlgorithm::EcdsaP384),
-            Pair::Ecdsa(_, Curve::P521) | Pair::Ed25519(_) => None,
-            Pair::Rsa(pair) => match pair.public_modulus_len() * 8 {
-                2048 => Some(KeyAlgorithm::Rsa2048),
-                3072 => Some(KeyAlgorithm::Rsa3072),
-                4096 => Some(KeyAlgorithm::Rsa4096),
-                _ => None,
-            },
+        match self.kind() {
+            KeyKind::Ecdsa(Curve::P256) => Some(KeyAlgorithm::EcdsaP256),
+            KeyKind::Ecdsa(Curve::P384) => Some(KeyAlgorithm::EcdsaP384),
+            KeyKind::Rsa(2048) => Some(KeyAlgorithm::Rsa2048),
+            KeyKind::Rsa(3072) => Some(KeyAlgorithm::Rsa3072),
+            KeyKind::Rsa(4096) => Some(KeyAlgorithm::Rsa4096),
+            KeyKind::Ecdsa(Curve::P521) | KeyKind::Ed25519 | KeyKind::Rsa(_) => None,
         }
     }
 
@@ -235,11 +228,11 @@ impl Key {
         Ok(rustls_pki_types::PrivatePkcs8KeyDer::from(self.to_pkcs8()?).into())
     }
 
-    pub(crate) fn signature_kind(&self) -> SignatureKind {
+    pub(crate) fn kind(&self) -> KeyKind {
         match &self.0 {
-            Pair::Ecdsa(_, curve) => SignatureKind::Ecdsa(*curve),
-            Pair::Ed25519(_) => SignatureKind::Ed25519,
-            Pair::Rsa(_) => SignatureKind::Rsa,
+            Pair::Ecdsa(_, curve) => KeyKind::Ecdsa(*curve),
+            Pair::Ed25519(_) => KeyKind::Ed25519,
+            Pair::Rsa(pair) => KeyKind::Rsa(pair.public_modulus_len() * 8),
         }
     }
 

@@ -1,8 +1,11 @@
 //! The keys of workloads, for which kubelets make PodCertificateRequests.
 
-use x509_parser::{prelude::FromDer, public_key::PublicKey, x509::SubjectPublicKeyInfo};
-
-use crate::signature;
+use crate::{
+    error::Error,
+    fault::Fault,
+    key::{Curve, Key, KeyKind},
+    signature::{self, ECDSA_SHA256, ED25519, RSA_PSS},
+};
 
 /// A type of key that a Pod's certificate may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,11 +30,6 @@ pub enum WorkloadKeyError {
     #[error("unknown public key type; supported types are Ed25519, ECDSA, and RSA")]
     Kind,
 }
-
-const ED25519: &str = "1.3.101.112";
-const ECDSA_SHA256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02];
-const RSA_PSS: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0a];
-const ED25519_BYTES: &[u8] = &[0x2b, 0x65, 0x70];
 
 impl WorkloadKeyType {
     /// All types, in the API's order.
@@ -61,42 +59,38 @@ impl WorkloadKeyType {
         Self::ALL.into_iter().find(|kind| kind.as_str() == name)
     }
 
+    /// Generates a key. RSA takes up to a second.
+    pub fn generate(self) -> Result<Key, Error> {
+        Key::of_kind(match self {
+            Self::Rsa3072 => KeyKind::Rsa(3072),
+            Self::Rsa4096 => KeyKind::Rsa(4096),
+            Self::EcdsaP256 => KeyKind::Ecdsa(Curve::P256),
+            Self::EcdsaP384 => KeyKind::Ecdsa(Curve::P384),
+            Self::EcdsaP521 => KeyKind::Ecdsa(Curve::P521),
+            Self::Ed25519 => KeyKind::Ed25519,
+        })
+    }
+
     /// Returns the type of a public key (SubjectPublicKeyInfo in DER).
     ///
     /// # Errors
     ///
     /// Rejects malformed keys, and keys of other types and sizes.
     pub fn of_public_key(der: &[u8]) -> Result<Self, WorkloadKeyError> {
-        let (rest, info) =
-            SubjectPublicKeyInfo::from_der(der).map_err(|_| WorkloadKeyError::Malformed)?;
-        if !rest.is_empty() {
-            return Err(WorkloadKeyError::Malformed);
+        let kind = signature::kind_of(der).map_err(|fault| match fault {
+            Fault::Curve => WorkloadKeyError::Curve,
+            Fault::KeyKind(_) => WorkloadKeyError::Kind,
+            _ => WorkloadKeyError::Malformed,
+        })?;
+        match kind {
+            KeyKind::Rsa(3072) => Ok(Self::Rsa3072),
+            KeyKind::Rsa(4096) => Ok(Self::Rsa4096),
+            KeyKind::Rsa(_) => Err(WorkloadKeyError::RsaBits),
+            KeyKind::Ecdsa(Curve::P256) => Ok(Self::EcdsaP256),
+            KeyKind::Ecdsa(Curve::P384) => Ok(Self::EcdsaP384),
+            KeyKind::Ecdsa(Curve::P521) => Ok(Self::EcdsaP521),
+            KeyKind::Ed25519 => Ok(Self::Ed25519),
         }
-        if info.algorithm.algorithm.to_id_string() == ED25519 {
-            let is_whole = info.subject_public_key.data.len() == 32;
-            return if is_whole { Ok(Self::Ed25519) } else { Err(WorkloadKeyError::Malformed) };
-        }
-        match info.parsed().map_err(|_| WorkloadKeyError::Malformed)? {
-            PublicKey::RSA(rsa) => match rsa.key_size() {
-                3072 => Ok(Self::Rsa3072),
-                4096 => Ok(Self::Rsa4096),
-                _ => Err(WorkloadKeyError::RsaBits),
-            },
-            PublicKey::EC(_) => {
-                let curve = info.algorithm.parameters.as_ref().and_then(|any| any.as_oid().ok());
-                match curve.map(|oid| oid.to_id_string()).as_deref() {
-                    Some("1.2.840.10045.3.1.7") => Ok(Self::EcdsaP256),
-                    Some("1.3.132.0.34") => Ok(Self::EcdsaP384),
-                    Some("1.3.132.0.35") => Ok(Self::EcdsaP521),
-                    _ => Err(WorkloadKeyError::Curve),
-                }
-            }
-            _ => Err(WorkloadKeyError::Kind),
-        }
-    }
-
-    fn is_rsa(self) -> bool {
-        matches!(self, Self::Rsa3072 | Self::Rsa4096)
     }
 }
 
@@ -112,9 +106,11 @@ pub fn verify_possession(
     signature: &[u8],
 ) -> Result<bool, WorkloadKeyError> {
     let algorithm = match WorkloadKeyType::of_public_key(public_key)? {
-        WorkloadKeyType::Ed25519 => ED25519_BYTES,
-        kind if kind.is_rsa() => RSA_PSS,
-        _ => ECDSA_SHA256,
+        WorkloadKeyType::Ed25519 => ED25519,
+        WorkloadKeyType::Rsa3072 | WorkloadKeyType::Rsa4096 => RSA_PSS,
+        WorkloadKeyType::EcdsaP256 | WorkloadKeyType::EcdsaP384 | WorkloadKeyType::EcdsaP521 => {
+            ECDSA_SHA256
+        }
     };
     Ok(signature::verify(algorithm, public_key, message, signature).unwrap_or_default())
 }
@@ -122,13 +118,13 @@ pub fn verify_possession(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Key, KeyAlgorithm, SigningRequest, Subject};
+    use crate::{KeyAlgorithm, SigningRequest, Subject};
 
     #[test]
     fn signs_requests_with_keys_of_all_types() {
         for kind in WorkloadKeyType::ALL {
             assert_eq!(WorkloadKeyType::named(kind.as_str()), Some(kind));
-            let key = Key::generate_for_workload(kind).unwrap();
+            let key = kind.generate().unwrap();
             let public = key.public_der().unwrap();
             assert_eq!(WorkloadKeyType::of_public_key(&public), Ok(kind));
             let request = SigningRequest::create(&Subject::default(), &[], &key).unwrap();
@@ -146,15 +142,19 @@ mod tests {
         assert_eq!(WorkloadKeyType::of_public_key(&small), Err(WorkloadKeyError::RsaBits));
         let mut longer = public(KeyAlgorithm::EcdsaP256);
         longer.push(0);
-        for garbage in [&[][..], b"garbage", &longer, &[0x30; 10_000]] {
+        // An Ed25519 key of 31 bytes.
+        let start: [u8; 12] =
+            [0x30, 0x29, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x20, 0x00];
+        let short = [&start[..], &[7; 31]].concat();
+        for garbage in [&[][..], b"garbage", &longer, &short, &[0x30; 10_000]] {
             let found = WorkloadKeyType::of_public_key(garbage);
             assert_eq!(found, Err(WorkloadKeyError::Malformed));
         }
-        let key = Key::generate_for_workload(WorkloadKeyType::Ed25519).unwrap();
+        let key = WorkloadKeyType::Ed25519.generate().unwrap();
         let (public, proof) = (key.public_der().unwrap(), key.sign(b"uid").unwrap());
         assert_eq!(verify_possession(&public, b"uid", &proof), Ok(true));
         assert_eq!(verify_possession(&public, b"other", &proof), Ok(false));
-        let other = Key::generate_for_workload(WorkloadKeyType::EcdsaP256).unwrap();
+        let other = WorkloadKeyType::EcdsaP256.generate().unwrap();
         let (public, foreign) = (other.public_der().unwrap(), proof);
         assert_eq!(verify_possession(&public, b"uid", &foreign), Ok(false));
         let own = other.sign(b"uid").unwrap();

@@ -94,12 +94,10 @@ impl Proxy {
 
     /// Returns the URL of a proxy for messages: without the name and password of the user.
     pub fn shown_url(url: &str) -> String {
-        match url.rsplit_once('@') {
-            None => url.to_owned(),
-            Some((before, host)) => {
-                let scheme = before.split_once("://").map_or("", |(scheme, _)| scheme);
-                format!("{scheme}://{host}")
-            }
+        let Some((before, host)) = url.rsplit_once('@') else { return url.to_owned() };
+        match before.split_once("://") {
+            Some((scheme, _)) => format!("{scheme}://{host}"),
+            None => host.to_owned(),
         }
     }
 

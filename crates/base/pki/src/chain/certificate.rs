@@ -8,12 +8,13 @@ use x509_parser::{
 };
 
 use crate::{
-    cert::{Cert, moment},
+    cert::{Cert, validity},
     chain::constraints::{self, Constraints},
     error::Error,
     fault::Fault,
     names::AltName,
     subject::dotted,
+    validity::Validity,
 };
 
 /// The extensions that Go's verifier accepts as critical without evaluating them: CRL distribution points and
@@ -93,12 +94,13 @@ impl Certificate {
         if parsed.tbs_certificate.signature != parsed.signature_algorithm {
             return Err(Fault::TwoAlgorithms);
         }
+        let Validity { not_before, not_after } = validity(parsed);
         let mut read = Self {
             subject: parsed.subject().as_raw().to_vec(),
             issuer: parsed.issuer().as_raw().to_vec(),
             version,
-            not_before: moment(parsed.validity().not_before.timestamp()),
-            not_after: moment(parsed.validity().not_after.timestamp()),
+            not_before,
+            not_after,
             public_key: parsed.public_key().raw.to_vec(),
             signature: Signature {
                 algorithm: parsed.signature_algorithm.algorithm.as_bytes().to_vec(),

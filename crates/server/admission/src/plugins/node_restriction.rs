@@ -2,6 +2,7 @@
 
 mod certificates;
 mod nodes;
+mod objects;
 mod pods;
 mod refusal;
 mod resources;

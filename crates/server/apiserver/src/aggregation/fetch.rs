@@ -318,20 +318,18 @@ pub(crate) async fn fetch_peer(
     let list: GroupList = serde_json::from_value(read(path, &answer.body)?)
         .map_err(|error| unreadable(path, error))?;
     let etag = answer.headers.get(header::ETAG).and_then(|v| v.to_str().ok()).unwrap_or_default();
-    Ok(Some(PeerDocument { versions: versions(list), etag: etag.to_owned() }))
+    Ok(Some(PeerDocument { versions: versions(list).collect(), etag: etag.to_owned() }))
 }
 
 /// Returns the versions of all groups in an `APIGroupDiscoveryList`.
-fn versions(list: GroupList) -> Vec<DiscoveredVersion> {
-    let groups = list.items.unwrap_or_default().into_iter();
-    let versions = groups.flat_map(|group| {
+fn versions(list: GroupList) -> impl Iterator<Item = DiscoveredVersion> {
+    list.items.unwrap_or_default().into_iter().flat_map(|group| {
         group.versions.into_iter().map(move |version| DiscoveredVersion {
             group: group.metadata.name.clone(),
             version: version.version,
             resources: encode_resources(version.resources.unwrap_or_default()),
         })
-    });
-    versions.collect()
+    })
 }
 
 fn is_aggregated(answer: &FetchedResponse) -> bool {
@@ -342,8 +340,7 @@ fn is_aggregated(answer: &FetchedResponse) -> bool {
 /// Returns the resources of a group and version from an `APIGroupDiscoveryList`.
 fn resources(list: Value, of: GroupVersionName<'_>) -> Result<Vec<Value>, FetchError> {
     let list: GroupList = serde_json::from_value(list).map_err(|e| unreadable("/apis", e))?;
-    let mut versions = versions(list).into_iter();
-    let found = versions.find(|found| found.group == of.group && found.version == of.version);
+    let found = versions(list).find(|v| v.group == of.group && v.version == of.version);
     Ok(found.map(|found| found.resources).unwrap_or_default())
 }
 

@@ -11,10 +11,10 @@ use super::fetch::SHARED;
 type Digest = [u8; 32];
 
 /// The members of a document by section (`definitions`, `parameters` and `paths`) and name. It keeps only digests of
-/// their contents, because the document itself is not in memory.
-#[derive(Default)]
-pub(crate) struct MemberIndex {
-    sections: HashMap<&'static str, HashMap<String, Digest>>,
+/// their contents, because the document itself is not in memory, and only of those that a part has, too.
+pub(crate) struct MemberIndex<'a> {
+    parts: &'a [&'a Value],
+    sections: HashMap<&'static str, HashMap<String, Option<Digest>>>,
 }
 
 /// A member that is added to a section of a document.
@@ -25,10 +25,18 @@ pub(crate) struct AddedMember {
     pub(crate) item: Value,
 }
 
-impl MemberIndex {
+impl<'a> MemberIndex<'a> {
+    /// Creates the index of a document into which these parts of other servers are merged.
+    pub(crate) fn new(parts: &'a [&'a Value]) -> Self {
+        Self { parts, sections: HashMap::new() }
+    }
+
     /// Records a member of the document.
     pub(crate) fn record(&mut self, section: &'static str, name: &str, item: &Value) {
-        self.sections.entry(section).or_default().insert(name.to_owned(), digest(item));
+        let is_compared = SHARED.contains(&section)
+            && self.parts.iter().any(|part| part[section].get(name).is_some());
+        let digest = is_compared.then(|| digest(item));
+        self.sections.entry(section).or_default().insert(name.to_owned(), digest);
     }
 
     /// Records a server's part and returns the members that it adds. Existing paths win. An added definition whose name
@@ -59,7 +67,7 @@ impl MemberIndex {
         for section in SHARED {
             for (name, item) in part[section].as_object().into_iter().flatten() {
                 let Some(known) = self.known(section, name) else { continue };
-                if *known == digest(item) {
+                if *known == Some(digest(item)) {
                     continue;
                 }
                 let mut names = (2..).map(|n| format!("{name}_v{n}"));
@@ -75,7 +83,7 @@ impl MemberIndex {
         renamed
     }
 
-    fn known(&self, section: &str, name: &str) -> Option<&Digest> {
+    fn known(&self, section: &str, name: &str) -> Option<&Option<Digest>> {
         self.sections.get(section)?.get(name)
     }
 }
@@ -109,31 +117,33 @@ mod tests {
 
     use super::*;
 
-    fn index(document: &Value) -> MemberIndex {
-        let mut index = MemberIndex::default();
+    /// Merges a part into a document.
+    fn merge(document: &Value, part: &Value) -> Vec<AddedMember> {
+        let parts = [part];
+        let mut index = MemberIndex::new(&parts);
         for section in ["definitions", "parameters", "paths"] {
             for (name, item) in document[section].as_object().into_iter().flatten() {
                 index.record(section, name, item);
             }
         }
-        index
+        index.merge(part)
     }
 
     #[test]
     fn renames_added_definitions_whose_names_are_taken() {
-        let mut index = index(&json!({
+        let document = json!({
             "paths": {"/version": {}},
             "definitions": {"Meta": {"type": "string"}, "Meta_v2": {"type": "number"}},
-        }));
+        });
         let reference = |name: &str| json!({"$ref": format!("#/definitions/{name}")});
-        let added = index.merge(&json!({
+        let part = json!({
             "paths": {"/apis/g.example.com/v1/things": {"get": {"schema": reference("Thing")}}},
             "definitions": {
                 "Meta": {"type": "object"},
                 "Thing": {"properties": {"meta": reference("Meta"), "self": reference("Thing")}},
             },
             "parameters": {"p": {"in": "query"}},
-        }));
+        });
         let member =
             |section, name: &str, item| AddedMember { section, name: name.to_owned(), item };
         let thing =
@@ -145,34 +155,32 @@ mod tests {
             member("parameters", "p", json!({"in": "query"})),
             member("paths", "/apis/g.example.com/v1/things", get),
         ];
-        assert_eq!(added, wanted);
+        assert_eq!(merge(&document, &part), wanted);
     }
 
     #[test]
     fn renames_to_names_that_the_part_does_not_use() {
-        let mut index = index(
-            &json!({"definitions": {"Thing": {"type": "string"}, "Thing_v2": {"type": "number"}}}),
-        );
+        let document =
+            json!({"definitions": {"Thing": {"type": "string"}, "Thing_v2": {"type": "number"}}});
         let reference = json!({"$ref": "#/definitions/Thing_v3"});
-        let added = index.merge(&json!({"definitions": {
+        let part = json!({"definitions": {
             "Thing": {"properties": {"real": reference}},
             "Thing_v3": {"type": "object"},
-        }}));
+        }});
         let member =
             |name: &str, item| AddedMember { section: "definitions", name: name.to_owned(), item };
         let wanted = [
             member("Thing_v4", json!({"properties": {"real": reference}})),
             member("Thing_v3", json!({"type": "object"})),
         ];
-        assert_eq!(added, wanted);
+        assert_eq!(merge(&document, &part), wanted);
     }
 
     #[test]
     fn keeps_existing_paths_and_shares_equal_definitions() {
         let document =
             json!({"paths": {"/version": {}}, "definitions": {"Meta": {"type": "object"}}});
-        let mut index = index(&document);
         let part = json!({"paths": {"/version": {"get": {}}}, "definitions": {"Meta": {"type": "object"}}});
-        assert_eq!(index.merge(&part), []);
+        assert_eq!(merge(&document, &part), []);
     }
 }

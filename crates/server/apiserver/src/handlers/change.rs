@@ -187,9 +187,7 @@ fn prepare(
     match part {
         Part::Main => {
             definition.strategy.prepare_update(new, old, &now);
-            if !state.config.features.is_enabled("PodCertificateRequest") {
-                api_rules::drop_pod_certificates(definition.strategy, new, Some(old));
-            }
+            drop_disabled_fields(state, definition, new, Some(old));
         }
         Part::Status => definition.strategy.prepare_status(new, old, &now),
         Part::Sub => {
@@ -200,6 +198,20 @@ fn prepare(
         Part::Effect => {}
     }
     Ok(())
+}
+
+/// Removes the fields of features that are off, except those that the old object has.
+pub(super) fn drop_disabled_fields(
+    state: &State,
+    definition: &Definition,
+    new: &mut Value,
+    old: Option<&Value>,
+) {
+    let strategy = definition.strategy;
+    // Most writes are of kinds without such fields, so the gate is looked up last.
+    if !strategy.pod_spec.is_empty() && !state.config.features.is_enabled("PodCertificateRequest") {
+        api_rules::drop_pod_certificates(strategy, new, old);
+    }
 }
 
 fn check_changed(

@@ -15,7 +15,7 @@ use super::{
     authorization::{check_further_permissions, validate_permissions},
     body::read_body,
     call::Call,
-    change::{allocate, invalid, track, track_encoded, ttl, warn_of},
+    change::{allocate, drop_disabled_fields, invalid, track, track_encoded, ttl, warn_of},
     decode, meta, options,
     read::answer_object,
     state::State,
@@ -91,9 +91,7 @@ pub(super) async fn insert(
     meta::begin_life(&mut tree);
     meta::sign(call, &mut tree);
     definition.strategy.prepare_create(&mut tree, &clock::now().to_string());
-    if !state.config.features.is_enabled("PodCertificateRequest") {
-        api_rules::drop_pod_certificates(definition.strategy, &mut tree, None);
-    }
+    drop_disabled_fields(state, definition, &mut tree, None);
     if definition.custom.is_some() && definition.strategy.status.is_some() {
         // The preparation has removed the status, which may have defaults.
         decode::member_defaults(call.served(), &mut tree)?;

@@ -20,10 +20,12 @@ use std::{
 };
 
 use api_meta::{Status, UserInfo};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use client::TlsMaterial;
 use http::{HeaderMap, Request, Response};
 use parking_lot::{Mutex, RwLock};
+use rt::FromFiles;
 use serde_json::Value;
 use serve::Body;
 use telemetry::metrics::{IntCounter, IntCounterVec, Metrics};
@@ -59,8 +61,8 @@ pub enum PeersError {
 
 /// Knows what the peers serve, and forwards requests to them.
 pub(crate) struct Peers {
-    /// The file with the authorities of the peers' certificates; `None` if no request is forwarded.
-    pub(crate) authorities: Option<PathBuf>,
+    /// The authorities of the peers' certificates, as base64 of PEM; `None` if no request is forwarded.
+    authorities: Option<FromFiles<Arc<str>>>,
     /// This server's identity, which is no peer.
     pub(crate) identity: String,
     backends: Arc<Backends>,
@@ -153,14 +155,14 @@ impl ServedByPeer {
     }
 }
 
-/// Reads the authorities of `--peer-ca-file`. A file without certificates is an error: without a bundle, the system's
-/// authorities would verify the peers.
-pub(crate) fn read_authorities(path: &Path) -> Result<Vec<u8>, PeersError> {
+/// Reads the authorities of `--peer-ca-file` as base64. A file without certificates is an error: without a bundle, the
+/// system's authorities would verify the peers.
+fn read_authorities(path: &Path) -> Result<Arc<str>, PeersError> {
     let failed = |source| PeersError::Read { path: path.to_owned(), source };
     let ca = std::fs::read(path).map_err(failed)?;
-    let material = TlsMaterial { ca: Some(ca.clone()), ..TlsMaterial::default() };
-    material.client_config()?;
-    Ok(ca)
+    let encoded = STANDARD.encode(&ca).into();
+    TlsMaterial { ca: Some(ca), ..TlsMaterial::default() }.client_config()?;
+    Ok(encoded)
 }
 
 impl Peers {
@@ -169,13 +171,14 @@ impl Peers {
         backends: Arc<Backends>,
         metrics: &Metrics,
     ) -> Result<Self, PeersError> {
-        let authorities = config.peer_authorities().map(Path::to_owned);
-        if let Some(path) = &authorities {
+        let authorities = config.peer_authorities().map(|path| {
             if config.proxy_client.is_none() {
                 return Err(PeersError::NoIdentity);
             }
-            read_authorities(path)?;
-        }
+            let path = path.to_owned();
+            FromFiles::new(vec![path.clone()], move || read_authorities(&path))
+        });
+        let authorities = authorities.transpose()?;
         Ok(Self {
             authorities,
             identity: config.identity(),
@@ -186,9 +189,10 @@ impl Peers {
         })
     }
 
-    /// Returns `true` if requests are forwarded.
-    pub(crate) fn is_enabled(&self) -> bool {
-        self.authorities.is_some()
+    /// Returns the authorities of the peers' certificates, as base64 of PEM. A file that has become unusable keeps the
+    /// previous ones.
+    pub(crate) fn authorities(&self) -> Option<Arc<str>> {
+        self.authorities.as_ref().map(|authorities| (*authorities.current()).clone())
     }
 
     pub(crate) fn backends(&self) -> &Backends {

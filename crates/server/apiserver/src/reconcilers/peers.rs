@@ -4,7 +4,7 @@
 //! Lease lasts: requests for its resources fail with 503, because 404 would mean that the objects are gone.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, HashSet},
     sync::Arc,
     time::Duration,
 };
@@ -13,7 +13,6 @@ use tokio::time::Instant;
 use api_codec::protobuf;
 use api_meta::Objects;
 use api_schema::Schema;
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures_util::future;
 use store::KeyRange;
 
@@ -27,7 +26,7 @@ use crate::{
         fetch::{FetchError, PeerDocument, fetch_peer},
     },
     outbound::peers::PeerReference,
-    peers::{Peer, Peers, PeersError, ServedByPeer, SyncError, address, read_authorities},
+    peers::{Peer, Peers, ServedByPeer, SyncError, address},
     storage::PEER_LEASES,
     watch_cache::WatchCache,
 };
@@ -38,15 +37,6 @@ const EVERY: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_secs(30);
 /// The maximum number of API servers with a key, and of peers that are remembered. Further ones are ignored.
 const MOST: usize = 32;
-
-/// The error of finding the peers.
-#[derive(Debug, thiserror::Error)]
-enum FindError {
-    #[error(transparent)]
-    Authorities(#[from] PeersError),
-    #[error("reading the keys of the peers: {0}")]
-    Store(#[from] store::Error),
-}
 
 /// The loop's view of this server.
 pub(crate) struct PeerSync {
@@ -66,7 +56,7 @@ pub(crate) async fn keep(sync: Arc<PeerSync>, progress: Progress) {
             Ok(found) => sync.ask(found).await,
             Err(error) => {
                 sync.peers.metrics.sync_error(SyncError::Keys);
-                tracing::warn!(%error, "failed to find the other API servers; retrying");
+                tracing::warn!(%error, "failed to read the keys of the other API servers; retrying");
             }
         }
         progress.done(Step::Peers);
@@ -75,9 +65,8 @@ pub(crate) async fn keep(sync: Arc<PeerSync>, progress: Progress) {
 
 impl PeerSync {
     /// Returns the peers that have a key in the store.
-    async fn find(&self) -> Result<BTreeMap<String, PeerReference>, FindError> {
-        let Some(file) = &self.peers.authorities else { return Ok(BTreeMap::new()) };
-        let authorities: Arc<str> = STANDARD.encode(read_authorities(file)?).into();
+    async fn find(&self) -> store::Result<BTreeMap<String, PeerReference>> {
+        let Some(authorities) = self.peers.authorities() else { return Ok(BTreeMap::new()) };
         let store = &self.cache.main().store;
         let found = store.range(KeyRange::prefix(PEER_LEASES), MOST, 0).await?;
         if found.more {
@@ -123,8 +112,7 @@ impl PeerSync {
         });
         let mut servers: BTreeMap<String, Arc<Peer>> =
             future::join_all(asked).await.into_iter().collect();
-        let leased = || identity_lease::servers(&*self.objects);
-        self.remember(&mut servers, &before.servers, leased);
+        self.remember(&mut servers, &before.servers);
         let served = |servers: &BTreeMap<String, Arc<Peer>>| -> Vec<_> {
             servers.values().map(|peer| (Arc::as_ptr(&peer.served), peer.fresh)).collect()
         };
@@ -137,13 +125,12 @@ impl PeerSync {
         &self,
         servers: &mut BTreeMap<String, Arc<Peer>>,
         before: &BTreeMap<String, Arc<Peer>>,
-        leased: impl FnOnce() -> BTreeSet<String>,
     ) {
         let gone: Vec<_> = before.iter().filter(|(name, _)| !servers.contains_key(*name)).collect();
         if gone.is_empty() {
             return;
         }
-        let leased = leased();
+        let leased = identity_lease::servers(&*self.objects);
         for (name, peer) in gone {
             if !leased.contains(name) || servers.len() >= MOST {
                 tracing::info!(peer = name, "an API server has left the cluster");

@@ -29,13 +29,22 @@ impl CelMetrics {
         }
     }
 
-    /// Compiles the rules of a schema.
-    pub(super) fn compile(&self, schema: &mut Schema, open_api_v3: &Value, path: &Path) {
+    /// Builds the schema of one version of a custom kind, as [`Schema::from_crd`].
+    pub(super) fn schema(
+        &self,
+        open_api_v3: &Value,
+        group: &str,
+        version: &str,
+        kind: &str,
+        path: &Path,
+    ) -> Result<Schema, ErrorList> {
+        let mut schema = Schema::without_rules(open_api_v3, group, version, kind, path)?;
         let start = Instant::now();
         schema.compile_rules(open_api_v3, path);
         if schema.has_rules() {
             self.compilation.observe(start.elapsed().as_secs_f64());
         }
+        Ok(schema)
     }
 
     /// Evaluates the rules for an object.

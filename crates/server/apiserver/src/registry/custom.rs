@@ -40,11 +40,8 @@ pub(crate) fn schema_errors(crd: &Value, old: Option<&Value>, cel: &CelMetrics) 
         }
         let Some(path) = paths.schema(i) else { continue };
         let (group, kind) = (spec.text("group"), spec.text("names.kind"));
-        match Schema::without_rules(given, group, version.text("name"), kind, &path) {
-            Ok(mut schema) => {
-                cel.compile(&mut schema, given, &path);
-                errors.extend(schema.rule_errors().iter().cloned());
-            }
+        match cel.schema(given, group, version.text("name"), kind, &path) {
+            Ok(schema) => errors.extend(schema.rule_errors().iter().cloned()),
             Err(wrong) => errors.extend(wrong),
         }
     }
@@ -130,13 +127,8 @@ fn served(group: &str, names: &Value, version: &Value, cel: &CelMetrics) -> Serv
     let (name, kind) = (version.text("name"), names.text("kind"));
     let words = |list: &Value| list.texts("").map(Arc::from).collect();
     let given = version.at("schema.openAPIV3Schema");
-    let path = Path::new("spec");
-    let schema = match Schema::without_rules(given, group, name, kind, &path) {
-        Ok(mut schema) => {
-            cel.compile(&mut schema, given, &path);
-            schema
-        }
-        Err(errors) => {
+    let schema =
+        cel.schema(given, group, name, kind, &Path::new("spec")).unwrap_or_else(|errors| {
             tracing::warn!(
                 group,
                 kind,
@@ -145,8 +137,7 @@ fn served(group: &str, names: &Value, version: &Value, cel: &CelMetrics) -> Serv
                 "the schema of a custom kind cannot be used; fields are not validated"
             );
             Schema::free_form(group, name, kind)
-        }
-    };
+        });
     let node = schema.kinds[0].node;
     let list_kind = match names.text("listKind") {
         "" => format!("{kind}List"),

@@ -31,7 +31,7 @@ use crate::{
         state::State,
     },
     outbound::aggregated::ConnectionMode,
-    peers::{ForwardedRequest, Peers, Route},
+    peers::{ForwardedRequest, Peers},
     registry::Definition,
     request::{Encodings, RequestInfo, ResourcePath, ResponseFormat, body::RequestBody},
     response::{self, compress},
@@ -257,9 +257,6 @@ impl Server {
                 Ok(self.aggregation.proxy(tasks, &remote, &user, request, timeout).await)
             }
             (None, Some(path)) if !path.is_canonical => Err(Box::new(Status::no_such_resource())),
-            (None, Some(path)) if let Some(route) = self.peer(&path, &request) => {
-                self.forward(route, (info, &path), &user, request, timeout).await
-            }
             (None, Some(path)) => {
                 let (audit, waited) = (audited.cloned(), waited.clone());
                 let caller = Caller { user: user.clone(), permit, audit, waited };
@@ -279,33 +276,6 @@ impl Server {
             add_flow(&arrival, &mut response);
         }
         Ok(response)
-    }
-
-    /// Returns the peer for a request for a resource that this server does not serve.
-    fn peer(&self, path: &ResourcePath, request: &Request<Body>) -> Option<Route> {
-        if !self.peers.is_enabled() {
-            return None;
-        }
-        let kinds = self.state.cache.kinds();
-        let is_served = kinds.find(&path.group, &path.version, &path.resource).is_some();
-        if is_served { None } else { self.peers.route(path, request.headers()) }
-    }
-
-    /// Forwards a request to a peer.
-    async fn forward(
-        &self,
-        route: Route,
-        (info, path): (&RequestInfo, &ResourcePath),
-        user: &UserInfo,
-        request: Request<Body>,
-        timeout: Option<Duration>,
-    ) -> Result<Response<Body>, Box<Status>> {
-        let lane = if timeout.is_none() { ConnectionMode::Own } else { ConnectionMode::Shared };
-        // A watch holds a seat until its response begins, so a peer that hangs must not delay it forever.
-        let longest = self.state.config.request_timeout;
-        let timeout = timeout.or_else(|| (!info.is_connection()).then_some(longest));
-        let forwarded = ForwardedRequest { path, user, lane, timeout };
-        self.peers.proxy(&self.state.cache.tasks, route, forwarded, request).await
     }
 
     /// Creates the audit record of a request, if the policy records it. The record of an unauthenticated request is
@@ -375,12 +345,12 @@ impl Server {
         target: ResourceTarget,
         caller: Caller,
     ) -> Result<Response<Body>, Box<Status>> {
-        let ResourceTarget { info, mut path, format, timeout } = target;
-        let kinds = self.state.cache.kinds();
+        let (kinds, path) = (self.state.cache.kinds(), &target.path);
         let Some((resource, version)) = kinds.find(&path.group, &path.version, &path.resource)
         else {
-            return Err(Box::new(Status::no_such_resource()));
+            return self.forward(request, &target, &caller.user).await;
         };
+        let ResourceTarget { info, mut path, format, timeout } = target;
         let definition = &resource.definition;
         validate_scope(definition, &info, &path)?;
         if !definition.namespaced {
@@ -428,6 +398,23 @@ impl Server {
         };
         add_warnings(&call, &mut response);
         Ok(response)
+    }
+
+    /// Forwards a request for a resource that this server does not serve to a peer that serves it.
+    async fn forward(
+        &self,
+        request: Request<Body>,
+        target: &ResourceTarget,
+        user: &UserInfo,
+    ) -> Result<Response<Body>, Box<Status>> {
+        let ResourceTarget { info, path, timeout, .. } = target;
+        let route = self.peers.route(path, request.headers());
+        let route = route.ok_or_else(|| Box::new(Status::no_such_resource()))?;
+        let lasts = info.verb == "watch" || info.is_connection();
+        let lane = if lasts { ConnectionMode::Own } else { ConnectionMode::Shared };
+        // A watch holds a seat until its response begins, so a peer that hangs must not delay it forever.
+        let forwarded = ForwardedRequest { path, user, lane, timeout: *timeout };
+        self.peers.proxy(&self.state.cache.tasks, route, forwarded, request).await
     }
 
     /// Returns the timeout of a request: its `timeout` parameter, at most the server's request timeout. `None` for

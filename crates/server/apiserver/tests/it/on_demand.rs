@@ -160,7 +160,7 @@ impl PodCertificate {
     pub(crate) fn new() -> Self {
         let algorithm = pki::KeyAlgorithm::EcdsaP256;
         let validity = crate::harness::validity();
-        let key = pki::Key::generate_for_workload(pki::WorkloadKeyType::Ed25519).unwrap();
+        let key = pki::WorkloadKeyType::Ed25519.generate().unwrap();
         Self { authority: pki::Authority::create("ca", algorithm, validity).unwrap(), key }
     }
 

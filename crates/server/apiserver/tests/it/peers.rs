@@ -401,7 +401,7 @@ async fn sends_identity_and_passes_upgrades() {
 
 /// Without a bundle, the system's authorities would verify the peers.
 #[tokio::test(flavor = "multi_thread")]
-async fn keeps_peers_while_the_file_of_authorities_is_empty() {
+async fn keeps_authorities_until_their_file_has_others() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("peers.crt");
     let server = start(|config| {
@@ -415,28 +415,22 @@ async fn keeps_peers_while_the_file_of_authorities_is_empty() {
     let namespace = server.admin().namespace().await;
     let api = server.tls(Identity::Token(server.powerful_token(&namespace).await));
     until(&api, GHOSTS, |code, _| code == 200).await;
-    for content in ["", "no certificate"] {
-        let failures = sync_errors(&server).await;
+    for (content, name) in [("", "apiserver-a"), ("no certificate", "apiserver-b")] {
         std::fs::write(&file, content).unwrap();
-        let (patience, pause) = (Duration::from_secs(30), Duration::from_millis(20));
-        let more = || async {
-            let now = sync_errors(&server).await;
-            if now > failures { Ok(()) } else { Err(now) }
-        };
-        rt::retry(patience, pause, |_| true, more).await.unwrap();
+        // A new peer is verified with the former authorities.
+        let new = Stub::start(&server.authority, "kubernetes.default.svc").await;
+        new.register(&server, name, true).await;
+        new.called(0).await;
         api.get(GHOSTS).await.ok();
     }
     let errors = metrics(&server).await;
-    assert!(!errors.contains(r#"sync_errors_total{type="fetch_discovery"}"#), "{errors}");
+    assert!(!errors.contains("apiserver_peer_discovery_sync_errors_total{"), "{errors}");
+    let other = Authority::create("other", KeyAlgorithm::EcdsaP256, validity()).unwrap();
+    std::fs::write(&file, other.cert().to_pem()).unwrap();
+    let signed_by_other = Stub::start(&other, "kubernetes.default.svc").await;
+    signed_by_other.register(&server, "apiserver-other", true).await;
+    signed_by_other.called(0).await;
     server.tasks.shutdown().stop();
-}
-
-/// Returns the number of failures to find the peers.
-async fn sync_errors(server: &TestServer) -> u64 {
-    let metrics = metrics(server).await;
-    let name = r#"apiserver_peer_discovery_sync_errors_total{type="lease_list"} "#;
-    let count = metrics.lines().find_map(|line| line.strip_prefix(name));
-    count.map_or(0, |count| count.parse().unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]

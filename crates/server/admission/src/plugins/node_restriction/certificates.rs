@@ -3,7 +3,7 @@
 use api_meta::{GroupResource, Status, Tree as _, go_quote};
 use serde_json::Value;
 
-use super::refusal::Refusal;
+use super::{objects::find, refusal::Refusal};
 use crate::{plugins::service_account::MIRROR, request::Request};
 
 /// Validates a new request. A mismatch that an older view of the cluster may have caused is an internal error, so that
@@ -93,16 +93,6 @@ fn check_signer(spec: &Value, pod: &Value, shown: &str) -> Result<(), Refusal> {
     let signer = go_quote(signer);
     Err(format!("no volume of pod {shown} has a podCertificate source with signerName {signer}")
         .into())
-}
-
-fn find(
-    request: &Request<'_>,
-    resource: &GroupResource,
-    namespace: &str,
-    name: &str,
-) -> Result<std::sync::Arc<Value>, Refusal> {
-    let found = request.objects.get(resource, namespace, name);
-    found.ok_or_else(|| Refusal::Status(Box::new(Status::not_found(resource, name))))
 }
 
 fn stale(message: String) -> Refusal {

@@ -1,7 +1,7 @@
-use api_meta::{GroupResource, Status, Tree as _, go_quote};
+use api_meta::{GroupResource, Tree as _, go_quote};
 use serde_json::Value;
 
-use super::refusal::Refusal;
+use super::{objects::find, refusal::Refusal};
 use crate::{
     plugins::service_account::{MIRROR, secret_references},
     request::{Operation, Request},
@@ -62,13 +62,7 @@ pub(super) fn check(request: &Request<'_>, node: &str, pod: &Value) -> Result<()
 
 /// Returns an error unless the stored Pod is bound to the node, or NotFound if there is no such Pod.
 fn bound_here(request: &Request<'_>, node: &str, otherwise: &str) -> Result<(), Refusal> {
-    let Some(pod) = request.objects.get(&GroupResource::PODS, request.namespace, request.name)
-    else {
-        return Err(Refusal::Status(Box::new(Status::not_found(
-            &GroupResource::PODS,
-            request.name,
-        ))));
-    };
+    let pod = find(request, &GroupResource::PODS, request.namespace, request.name)?;
     if pod.text("spec.nodeName") == node { Ok(()) } else { Err(otherwise.into()) }
 }
 
@@ -159,9 +153,7 @@ fn check_owner(request: &Request<'_>, node: &str, pod: &Value) -> Result<(), Ref
             format!("node {me} must not set blockOwnerDeletion on an owner reference").into()
         );
     }
-    let Some(own) = request.objects.get(&GroupResource::NODES, "", node) else {
-        return Err(Refusal::Status(Box::new(Status::not_found(&GroupResource::NODES, node))));
-    };
+    let own = find(request, &GroupResource::NODES, "", node)?;
     let (given, uid) = (owner.text("uid"), own.uid());
     if given == uid {
         return Ok(());

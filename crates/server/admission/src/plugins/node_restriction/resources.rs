@@ -1,8 +1,8 @@
-use api_meta::{Attributes, GroupResource, Status, Tree as _, go_quote};
+use api_meta::{Attributes, GroupResource, Tree as _, go_quote};
 use pki::SigningRequest;
 use serde_json::Value;
 
-use super::refusal::Refusal;
+use super::{objects::find, refusal::Refusal};
 use crate::request::{Operation, Request};
 
 const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
@@ -27,9 +27,7 @@ pub(super) fn check_token(
     if uid.is_empty() {
         return Err("node requested token with a pod binding without a uid".into());
     }
-    let Some(pod) = request.objects.get(&GroupResource::PODS, request.namespace, name) else {
-        return Err(Refusal::Status(Box::new(Status::not_found(&GroupResource::PODS, name))));
-    };
+    let pod = find(request, &GroupResource::PODS, request.namespace, name)?;
     if pod.uid() != uid {
         return Err(format!(
             "the UID in the bound object reference ({uid}) does not match the UID \

@@ -71,19 +71,19 @@ pub(super) fn version_2<W: Write>(
     let custom: Vec<CustomKind<'_>> = custom.iter().map(CustomVersion::kind).collect();
     let contents = Contents::whole(unversioned, versions(kinds).into_iter().collect(), &custom);
     let learned = known.remotes().filter_map(|s| known.remote_api(&s.group, &s.version));
-    let parts = learned.filter_map(|learned| learned.open_api.as_deref());
-    write_version_2(&contents, parts, form, out)
+    let parts: Vec<&Value> = learned.filter_map(|learned| learned.open_api.as_deref()).collect();
+    write_version_2(&contents, &parts, form, out)
 }
 
 /// Writes the OpenAPI v2 document of these contents and the parts of other API servers. Paths are kept compressed until
 /// all definitions are written, because the definitions decide what the paths of other API servers refer to.
-fn write_version_2<'a, W: Write>(
+fn write_version_2<W: Write>(
     contents: &Contents<'_>,
-    parts: impl Iterator<Item = &'a Value>,
+    parts: &[&Value],
     form: Form,
     out: W,
 ) -> io::Result<W> {
-    let (mut version_2, mut index) = (Version2::default(), MemberIndex::default());
+    let (mut version_2, mut index) = (Version2::default(), MemberIndex::new(parts));
     let mut document = MemberWriter::document(form, api_codec::openapi::v2, out)?;
     let mut paths = document.members("paths");
     let names = contents.paths(|path, mut item| {
@@ -102,7 +102,7 @@ fn write_version_2<'a, W: Write>(
     })?;
     let mut parameters = version_2.parameters();
     parameters.iter().for_each(|(name, item)| index.record("parameters", name, item));
-    for added in parts.flat_map(|part| index.merge(part)) {
+    for added in parts.iter().flat_map(|part| index.merge(part)) {
         match added.section {
             "paths" => paths.member(&added.name, added.item)?,
             "parameters" => drop(parameters.insert(added.name, added.item)),
@@ -147,7 +147,8 @@ mod tests {
 
     fn document(custom: &[CustomKind<'_>], parts: &[Value]) -> Value {
         let contents = Contents::whole(vec!["version"], vec![("example.com", "v1")], custom);
-        let text = write_version_2(&contents, parts.iter(), Form::Json, Vec::new()).unwrap();
+        let parts: Vec<&Value> = parts.iter().collect();
+        let text = write_version_2(&contents, &parts, Form::Json, Vec::new()).unwrap();
         serde_json::from_slice(&text).unwrap()
     }
 
@@ -184,7 +185,7 @@ mod tests {
         let build = |form| {
             let contents = Contents::whole(Vec::new(), vec![("example.com", "v1")], &custom);
             let out = DocumentEncoder::default();
-            write_version_2(&contents, std::iter::empty(), form, out).unwrap().finish().unwrap()
+            write_version_2(&contents, &[], form, out).unwrap().finish().unwrap()
         };
         // The first document loads tables that all share.
         drop(build(Form::Json));
