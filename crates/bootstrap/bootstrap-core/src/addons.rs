@@ -2,6 +2,7 @@
 //! StorageClass and load balancer addresses.
 
 mod coredns;
+mod daemon_set;
 pub mod load_balancer;
 pub mod metrics;
 pub mod network;

@@ -199,6 +199,7 @@ mod tests {
     fn grants_nodes_proxy_to_the_api_server_alone() {
         let mut objects = access();
         objects.extend(crate::addons::network::access());
+        objects.extend(crate::addons::load_balancer::access());
         objects.extend(crate::addons::storage::objects());
         objects.extend(crate::addons::metrics::objects(([127, 0, 0, 1], 1).into()));
         let texts = |value: &Value| -> Vec<String> {

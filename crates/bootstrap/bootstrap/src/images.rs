@@ -371,11 +371,8 @@ mod tests {
 
     /// Creates a program that reports this version of etcd.
     fn etcd(dir: &Path, version: &str) -> PathBuf {
-        use std::os::unix::fs::PermissionsExt;
         let path = dir.join("usr/bin/etcd");
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(&path, format!("#!/bin/sh\necho etcd Version: {version}\n")).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        testkit::write_script(&path, &format!("echo etcd Version: {version}"));
         path
     }
 

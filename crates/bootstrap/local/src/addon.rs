@@ -26,8 +26,8 @@ pub(crate) struct AddonTarget {
 impl AddonTarget {
     /// Reads the cluster of an administrator's kubeconfig.
     pub(crate) async fn read(kubeconfig: &Path) -> Result<Self, Error> {
-        let client = Client::from_kubeconfig_file(kubeconfig, "windlass")?;
         let kubeconfig = Kubeconfig::load(kubeconfig)?;
+        let client = Client::from_kubeconfig(&kubeconfig, "windlass")?;
         let config_map: Value =
             client.get(&Resource::CONFIG_MAPS, "kube-system", "kubeadm-config").await?;
         let configuration = objects::read_kubeadm_config(&config_map)?;

@@ -11,7 +11,7 @@ mod registries;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use addresses::clear as clear_addresses;
+pub(crate) use addresses::{clear as clear_addresses, cluster_ranges, gateways};
 pub use arguments::ConfigArgs;
 pub(crate) use change::{check, concerned, store};
 pub(crate) use command::{api_server, check_encryption, controller_manager, scheduler};

@@ -25,6 +25,7 @@ use crate::{
     addon::AddonTarget,
     cluster::ranges,
     config::{HostNetwork, LoadBalancer},
+    configure::{cluster_ranges, gateways},
     error::Error,
 };
 
@@ -75,8 +76,7 @@ pub async fn print(args: PrintArgs) -> Result<(), Error> {
     let nodes =
         target.client.list::<Node>(&Resource::NODES, "", &ListOptions::default()).await?.items;
     let mut in_use = in_use(&target.configuration, &target.api.server, &nodes)?;
-    let gateways = Kernel::open()?.routes()?.into_iter().filter_map(|route| route.gateway);
-    in_use.addresses.extend(gateways.map(|gateway| (gateway, "a gateway of this host")));
+    in_use.addresses.extend(gateways(&Kernel::open()?)?);
     configured.check(&in_use)?;
     let objects = load_balancer::objects(&target.configuration, target.api, &configured.ranges)?;
     print!("{}", api_config::yaml::to_string_all(&objects)?);
@@ -102,14 +102,7 @@ fn in_use(
     nodes: &[Node],
 ) -> Result<HostNetwork, Error> {
     let networking = &configuration.networking;
-    let mut owned = Vec::new();
-    for (list, owner) in
-        [(&networking.pod_subnet, "Pods"), (&networking.service_subnet, "Services")]
-    {
-        if !list.is_empty() {
-            owned.extend(ranges(list)?.into_iter().map(|range| (range, owner)));
-        }
-    }
+    let ranges = cluster_ranges(&networking.pod_subnet, &networking.service_subnet)?;
     let nodes = nodes.iter().flat_map(Node::addresses);
     let nodes = nodes.map(|address| (address, "the address of a node"));
     let held =
@@ -120,7 +113,7 @@ fn in_use(
     let etcd = configuration.etcd.external.iter().flat_map(|etcd| &etcd.endpoints);
     let etcd = etcd.filter_map(|url| vip::host_of(url));
     let etcd = etcd.map(|address| (address, "the address of etcd"));
-    Ok(HostNetwork { ranges: owned, addresses: nodes.chain(api).chain(etcd).collect() })
+    Ok(HostNetwork { ranges, addresses: nodes.chain(api).chain(etcd).collect() })
 }
 
 /// Announces the addresses that this node holds, until shutdown.
@@ -159,11 +152,15 @@ fn replace_record(
 /// Returns the recorded ranges; `None` without a record.
 fn recorded(directory: &Path) -> Result<Option<Vec<Cidr>>, Error> {
     let record = directory.join(RANGES);
-    match std::fs::read_to_string(&record) {
-        Ok(text) => ranges(&text).map(Some),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Error::file("reading", &record)(error)),
-    }
+    let text = match std::fs::read_to_string(&record) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        read => read.map_err(Error::file("reading", &record))?,
+    };
+    let invalid = |error: Error| {
+        let cause = format!("{error}; remove the file, and leftover addresses by `ip address del`");
+        Error::file("parsing", &record)(io::Error::other(cause))
+    };
+    ranges(&text).map(Some).map_err(invalid)
 }
 
 /// Removes the addresses that a killed Pod of the add-on has left on this node, and its record.
@@ -272,7 +269,8 @@ mod tests {
         let record = directory.path().join(RANGES);
         for hostile in ["$(reboot)", "", &"0.0.0.0/0,".repeat(10_000)] {
             std::fs::write(&record, hostile).unwrap();
-            replace("192.0.2.16/28").unwrap_err();
+            let error = replace("192.0.2.16/28").unwrap_err().to_string();
+            assert!(error.contains(&record.display().to_string()), "{error:.200}");
             assert_eq!(std::fs::read_to_string(&record).unwrap(), hostile);
         }
         std::fs::write(&record, [0xff]).unwrap();

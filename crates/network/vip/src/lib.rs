@@ -156,9 +156,8 @@ async fn hold(place: &AddressInterface, shutdown: &rt::Shutdown) {
 
 /// Returns the IP address in a server's URL.
 pub fn host_of(server: &str) -> Option<IpAddr> {
-    let (_, rest) = server.split_once("://")?;
-    let host = rest.rsplit_once(':').map_or(rest, |(host, _)| host);
-    host.trim_matches(['[', ']']).parse().ok()
+    let url = server.parse::<http::Uri>().ok()?;
+    url.host()?.trim_matches(['[', ']']).parse().ok()
 }
 
 fn client_of(args: &Args) -> Result<Client, Error> {

@@ -41,6 +41,23 @@ fn adds_and_removes_address_on_servers_interface() {
 }
 
 #[test]
+fn reads_address_of_a_url_with_and_without_port() {
+    for (server, address) in [
+        ("https://192.0.2.1:6443", Some("192.0.2.1")),
+        ("http://192.0.2.1", Some("192.0.2.1")),
+        ("https://192.0.2.1/path", Some("192.0.2.1")),
+        ("https://[fd00::1]:6443", Some("fd00::1")),
+        ("https://[fd00::1]", Some("fd00::1")),
+        ("https://api.example.org:6443", None),
+        ("https://:6443", None),
+        ("", None),
+        ("$(reboot)", None),
+    ] {
+        assert_eq!(host_of(server), address.map(|text| text.parse().unwrap()), "{server}");
+    }
+}
+
+#[test]
 fn missing_interface_error_names_remedy() {
     let net = machine();
     let find = |interface, beside| {

@@ -3,7 +3,7 @@
 use api_config::{kubeadm::ClusterConfiguration, kubeconfig::Cluster};
 use serde_json::{Value, json};
 
-use super::{network::USER, proxy::kubeconfig};
+use super::{daemon_set::daemon_set, network::USER, proxy::kubeconfig};
 use crate::{Error, images};
 
 /// The namespace of the Leases by which nodes agree on the holder of each address, and of the add-on's Pods.
@@ -73,12 +73,11 @@ pub fn objects(
         }),
     ];
     objects.extend(rights(&account));
-    objects.push(daemon_set(cluster, ranges));
+    objects.push(daemon_set(NAMESPACE, NAMESPACE, pod(cluster, ranges)));
     Ok(objects)
 }
 
-fn daemon_set(cluster: &ClusterConfiguration, ranges: &[String]) -> Value {
-    let labels = json!({"k8s-app": NAMESPACE});
+fn pod(cluster: &ClusterConfiguration, ranges: &[String]) -> Value {
     let mut command = vec![
         "/usr/local/bin/windlass".to_owned(),
         "load-balancer".to_owned(),
@@ -91,46 +90,30 @@ fn daemon_set(cluster: &ClusterConfiguration, ranges: &[String]) -> Value {
         command.push(format!("--reserved={}", held.address));
     }
     json!({
-        "apiVersion": "apps/v1", "kind": "DaemonSet",
-        "metadata": {"name": NAMESPACE, "namespace": NAMESPACE, "labels": labels},
-        "spec": {
-            "selector": {"matchLabels": labels},
-            "updateStrategy": {"type": "RollingUpdate"},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {
-                    "priorityClassName": "system-node-critical",
-                    "serviceAccountName": NAMESPACE,
-                    "hostNetwork": true,
-                    "nodeSelector": {"kubernetes.io/os": "linux"},
-                    "tolerations": [{"operator": "Exists"}],
-                    "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-                    "containers": [{
-                        "name": "speaker",
-                        "image": images::windlass(cluster),
-                        "imagePullPolicy": "IfNotPresent",
-                        "command": command,
-                        "env": [
-                            {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
-                        ],
-                        "resources": {"requests": {"cpu": "10m", "memory": "20Mi"}},
-                        "securityContext": {
-                            "allowPrivilegeEscalation": false,
-                            "readOnlyRootFilesystem": true,
-                            "capabilities": {"drop": ["ALL"], "add": ["NET_ADMIN", "NET_RAW"]},
-                        },
-                        "volumeMounts": [
-                            {"name": "config", "mountPath": "/etc/windlass-load-balancer", "readOnly": true},
-                            {"name": "record", "mountPath": RECORD},
-                        ],
-                    }],
-                    "volumes": [
-                        {"name": "config", "configMap": {"name": NAMESPACE}},
-                        {"name": "record", "hostPath": {"path": RECORD, "type": "DirectoryOrCreate"}},
-                    ],
-                },
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [{
+            "name": "speaker",
+            "image": images::windlass(cluster),
+            "imagePullPolicy": "IfNotPresent",
+            "command": command,
+            "env": [
+                {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+            ],
+            "resources": {"requests": {"cpu": "10m", "memory": "20Mi"}},
+            "securityContext": {
+                "allowPrivilegeEscalation": false,
+                "readOnlyRootFilesystem": true,
+                "capabilities": {"drop": ["ALL"], "add": ["NET_ADMIN", "NET_RAW"]},
             },
-        },
+            "volumeMounts": [
+                {"name": "config", "mountPath": "/etc/windlass-load-balancer", "readOnly": true},
+                {"name": "record", "mountPath": RECORD},
+            ],
+        }],
+        "volumes": [
+            {"name": "config", "configMap": {"name": NAMESPACE}},
+            {"name": "record", "hostPath": {"path": RECORD, "type": "DirectoryOrCreate"}},
+        ],
     })
 }
 

@@ -4,7 +4,7 @@
 use api_config::{kubeadm::ClusterConfiguration, kubeconfig::Cluster};
 use serde_json::{Value, json};
 
-use super::proxy::kubeconfig;
+use super::{daemon_set::daemon_set, proxy::kubeconfig};
 use crate::{Error, images};
 
 /// The name of the add-on's objects in kube-system.
@@ -60,12 +60,11 @@ pub fn objects(
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata,
         "data": {"kubeconfig.conf": kubeconfig(api).to_yaml()?},
     }));
-    objects.push(daemon_set(cluster, ways));
+    objects.push(daemon_set(NAME, "kube-system", pod(cluster, ways)));
     Ok(objects)
 }
 
-fn daemon_set(cluster: &ClusterConfiguration, ways: RoutingMode) -> Value {
-    let labels = json!({"k8s-app": NAME});
+fn pod(cluster: &ClusterConfiguration, ways: RoutingMode) -> Value {
     let mut command = vec![
         "/usr/local/bin/windlass".to_owned(),
         "network".to_owned(),
@@ -97,36 +96,19 @@ fn daemon_set(cluster: &ClusterConfiguration, ways: RoutingMode) -> Value {
     volumes.push(json!({"name": "config", "configMap": {"name": NAME}}));
     mounts.push(json!({"name": "config", "mountPath": "/etc/windlass-network", "readOnly": true}));
     json!({
-        "apiVersion": "apps/v1", "kind": "DaemonSet",
-        "metadata": {"name": NAME, "namespace": "kube-system", "labels": labels},
-        "spec": {
-            "selector": {"matchLabels": labels},
-            "updateStrategy": {"type": "RollingUpdate"},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {
-                    "priorityClassName": "system-node-critical",
-                    "serviceAccountName": NAME,
-                    "hostNetwork": true,
-                    "nodeSelector": {"kubernetes.io/os": "linux"},
-                    // A node is not Ready before its network works.
-                    "tolerations": [{"operator": "Exists"}],
-                    "containers": [{
-                        "name": "network",
-                        "image": images::kubernetes(cluster, "windlass"),
-                        "imagePullPolicy": "IfNotPresent",
-                        "command": command,
-                        "env": [
-                            {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
-                        ],
-                        "resources": {"requests": {"cpu": "10m", "memory": "20Mi"}},
-                        "securityContext": {"privileged": true},
-                        "volumeMounts": mounts,
-                    }],
-                    "volumes": volumes,
-                },
-            },
-        },
+        "containers": [{
+            "name": "network",
+            "image": images::windlass(cluster),
+            "imagePullPolicy": "IfNotPresent",
+            "command": command,
+            "env": [
+                {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+            ],
+            "resources": {"requests": {"cpu": "10m", "memory": "20Mi"}},
+            "securityContext": {"privileged": true},
+            "volumeMounts": mounts,
+        }],
+        "volumes": volumes,
     })
 }
 

@@ -8,6 +8,7 @@ use api_config::{
 };
 use serde_json::{Value, json};
 
+use super::daemon_set::daemon_set;
 use crate::{Error, constants::BOOTSTRAPPERS_GROUP, hash, images};
 
 /// Returns the objects of the kube-proxy add-on. `api` is the API endpoint for nodes.
@@ -27,7 +28,8 @@ pub fn objects(
     hash::mark(&mut config_map, is_custom);
     let mut objects = access();
     objects.push(config_map);
-    objects.push(daemon_set(&images::kubernetes(cluster, "kube-proxy"), proxy_env));
+    let image = images::kubernetes(cluster, "kube-proxy");
+    objects.push(daemon_set("kube-proxy", "kube-system", pod(&image, proxy_env)));
     Ok(objects)
 }
 
@@ -73,49 +75,32 @@ fn access() -> Vec<Value> {
     ]
 }
 
-fn daemon_set(image: &str, proxy_env: &[(String, String)]) -> Value {
+fn pod(image: &str, proxy_env: &[(String, String)]) -> Value {
     let mut env = vec![
         json!({"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}),
     ];
     env.extend(proxy_env.iter().map(|(name, value)| json!({"name": name, "value": value})));
-    let labels = json!({"k8s-app": "kube-proxy"});
     json!({
-        "apiVersion": "apps/v1", "kind": "DaemonSet",
-        "metadata": {"name": "kube-proxy", "namespace": "kube-system", "labels": labels},
-        "spec": {
-            "selector": {"matchLabels": labels},
-            "updateStrategy": {"type": "RollingUpdate"},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {
-                    "priorityClassName": "system-node-critical",
-                    "containers": [{
-                        "name": "kube-proxy",
-                        "image": image,
-                        "imagePullPolicy": "IfNotPresent",
-                        "command": [
-                            "/usr/local/bin/kube-proxy", "--config=/var/lib/kube-proxy/config.conf",
-                            "--hostname-override=$(NODE_NAME)",
-                        ],
-                        "securityContext": {"privileged": true},
-                        "volumeMounts": [
-                            {"mountPath": "/var/lib/kube-proxy", "name": "kube-proxy"},
-                            {"mountPath": "/run/xtables.lock", "name": "xtables-lock", "readOnly": false},
-                            {"mountPath": "/lib/modules", "name": "lib-modules", "readOnly": true},
-                        ],
-                        "env": env,
-                    }],
-                    "hostNetwork": true,
-                    "serviceAccountName": "kube-proxy",
-                    "volumes": [
-                        {"name": "kube-proxy", "configMap": {"name": "kube-proxy"}},
-                        {"name": "xtables-lock", "hostPath": {"path": "/run/xtables.lock", "type": "FileOrCreate"}},
-                        {"name": "lib-modules", "hostPath": {"path": "/lib/modules"}},
-                    ],
-                    "tolerations": [{"operator": "Exists"}],
-                    "nodeSelector": {"kubernetes.io/os": "linux"},
-                },
-            },
-        },
+        "containers": [{
+            "name": "kube-proxy",
+            "image": image,
+            "imagePullPolicy": "IfNotPresent",
+            "command": [
+                "/usr/local/bin/kube-proxy", "--config=/var/lib/kube-proxy/config.conf",
+                "--hostname-override=$(NODE_NAME)",
+            ],
+            "securityContext": {"privileged": true},
+            "volumeMounts": [
+                {"mountPath": "/var/lib/kube-proxy", "name": "kube-proxy"},
+                {"mountPath": "/run/xtables.lock", "name": "xtables-lock", "readOnly": false},
+                {"mountPath": "/lib/modules", "name": "lib-modules", "readOnly": true},
+            ],
+            "env": env,
+        }],
+        "volumes": [
+            {"name": "kube-proxy", "configMap": {"name": "kube-proxy"}},
+            {"name": "xtables-lock", "hostPath": {"path": "/run/xtables.lock", "type": "FileOrCreate"}},
+            {"name": "lib-modules", "hostPath": {"path": "/lib/modules"}},
+        ],
     })
 }

@@ -1,7 +1,14 @@
-use std::{fs, net::TcpListener, path::Path};
+use std::{fs, net::TcpListener, path::Path, sync::Arc};
+
+use api_config::kubeadm::NodeBalancer;
+use bootstrap_core::{
+    Layout,
+    config::{Documents, Facts, Init},
+};
+use rt::SystemClock;
 
 use super::*;
-use crate::host::Host;
+use crate::{containers::NoRuntime, host::Host};
 
 fn file(root: &Path, path: &str, text: &str) {
     let path = root.join(path);
@@ -134,6 +141,23 @@ fn rejects_clusters_outside_of_the_version_skew_policy() {
         let seen = cause(checks::kubelet_version(control_plane));
         assert!(seen.contains(expected), "{control_plane}: {seen}");
     }
+}
+
+#[test]
+fn checks_version_and_balancer_of_the_cluster_of_a_join() {
+    let root = tempfile::tempdir().unwrap();
+    let mut node = Node::new(
+        Init::complete(Documents::default(), &Facts::default()),
+        Layout::under(root.path()),
+        Host::under(root.path()),
+        Arc::new(SystemClock),
+        Arc::new(NoRuntime("this is a test".into())),
+    );
+    node.config.cluster.kubernetes_version = "v1.35.7".to_owned();
+    node.config.cluster.node_balancer = Some(NodeBalancer { port: 0 });
+    let checks = for_cluster(&node).into_iter().map(|check| (check.name, check.result.is_ok()));
+    let expected = [("KubeletVersion".to_owned(), false), ("Port-0".to_owned(), true)];
+    assert_eq!(checks.collect::<Vec<_>>(), expected);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{
     cluster_state::not_upgraded,
     context::Ctx,
-    corefile::{Corefile, DNS},
+    corefile::{Corefile, deployment},
 };
 use crate::{
     Error,
@@ -41,8 +41,7 @@ pub(super) const PHASES: [Phase<Ctx>; 2] = [
                     return Ok(skipped);
                 }
                 let client = ctx.node.client().await?;
-                let resource = Resource::DEPLOYMENTS;
-                let Some(current) = get(&client, &resource, "kube-system", DNS).await? else {
+                let Some(current) = deployment(ctx, &client).await? else {
                     return Ok(Outcome::skipped("CoreDNS is not installed"));
                 };
                 for _ in 1..ATTEMPTS {
@@ -85,11 +84,10 @@ pub(super) const PHASES: [Phase<Ctx>; 2] = [
 async fn upgrade_coredns(ctx: &mut Ctx, client: &Client, current: &Value) -> Result<(), Error> {
     let replicas = current.at("spec.replicas").as_u64().unwrap_or(REPLICAS) as u32;
     let mut objects = addons::coredns(&ctx.node.config.cluster, replicas)?;
-    if let Some(corefile) = Corefile::read(ctx, client).await? {
-        corefile.report();
-        preflight::check(vec![corefile.check()], &ctx.ignored)?;
-        corefile.keep(&mut objects);
-    }
+    let corefile = Corefile::read(ctx, client).await?;
+    corefile.report();
+    preflight::check(vec![corefile.check()], &ctx.ignored)?;
+    corefile.keep(&mut objects);
     for object in objects.iter_mut().filter(|object| object["kind"] == "Deployment") {
         keep_resources(object, current);
         mark(object, ctx.program.as_deref());

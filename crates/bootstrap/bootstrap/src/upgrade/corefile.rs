@@ -12,7 +12,7 @@ use super::context::{CorefileReview, Ctx};
 use crate::{Error, cluster::get, preflight};
 
 /// The name of the Deployment and of the ConfigMap.
-pub(super) const DNS: &str = "coredns";
+const DNS: &str = "coredns";
 /// The key of the ConfigMap with the Corefile before a migration. It is upstream's.
 const BACKUP: &str = "Corefile-backup";
 /// The time for the comparison of two Corefiles, which is exact for those of usual size.
@@ -29,15 +29,18 @@ pub(super) struct Corefile {
     review: CorefileReview,
 }
 
+/// Reads the Deployment of CoreDNS. `None` if CoreDNS is disabled or not installed.
+pub(super) async fn deployment(ctx: &Ctx, client: &Client) -> Result<Option<Value>, Error> {
+    if ctx.node.config.cluster.dns.disabled {
+        return Ok(None);
+    }
+    get(client, &Resource::DEPLOYMENTS, "kube-system", DNS).await
+}
+
 impl Corefile {
-    /// Reads the Corefile of the cluster. `None` if CoreDNS is not installed.
-    pub(super) async fn read(ctx: &Ctx, client: &Client) -> Result<Option<Self>, Error> {
+    /// Reads the Corefile of a cluster that has CoreDNS.
+    pub(super) async fn read(ctx: &Ctx, client: &Client) -> Result<Self, Error> {
         let cluster = &ctx.node.config.cluster;
-        if cluster.dns.disabled
-            || get(client, &Resource::DEPLOYMENTS, "kube-system", DNS).await?.is_none()
-        {
-            return Ok(None);
-        }
         let map = get(client, &Resource::CONFIG_MAPS, "kube-system", DNS).await?;
         let map = map.unwrap_or_default();
         let text = map.text("data.Corefile");
@@ -52,7 +55,7 @@ impl Corefile {
             review.errors.clear();
         }
         let version = map.text("metadata.resourceVersion").to_owned();
-        Ok(Some(Self { text: text.to_owned(), default, version, review }))
+        Ok(Self { text: text.to_owned(), default, version, review })
     }
 
     /// Prints what the user has changed, and what a migration changes.

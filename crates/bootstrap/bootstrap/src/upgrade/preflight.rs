@@ -12,7 +12,12 @@ use bootstrap_core::{
 use client::{Client, DeleteOptions, Resource};
 use serde_json::{Value, json};
 
-use super::{cluster_state::ClusterState, context::Ctx, corefile::Corefile, machine::read_pod};
+use super::{
+    cluster_state::ClusterState,
+    context::Ctx,
+    corefile::{Corefile, deployment},
+    machine::read_pod,
+};
 use crate::{
     Error, UpgradeError,
     error::io,
@@ -87,7 +92,8 @@ pub(super) async fn check_cluster(
         .filter(|file| !node.layout.manifests().join(file).exists())
         .collect();
     let mut checks = preflight::unhealthy(job, &state.unready_control_planes, &missing);
-    if let Some(corefile) = Corefile::read(ctx, client).await? {
+    if deployment(ctx, client).await?.is_some() {
+        let corefile = Corefile::read(ctx, client).await?;
         corefile.report();
         checks.push(corefile.check());
     }

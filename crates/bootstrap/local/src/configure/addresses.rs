@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use api_meta::Tree as _;
 use client::{Client, ListOptions, PatchKind, PatchTarget, Resource};
-use netlink::Net as _;
+use net_core::Cidr;
+use netlink::Net;
 use serde_json::{Value, json};
 
 use crate::{cluster::ranges, config::HostNetwork, error::Error};
@@ -19,20 +20,36 @@ pub(super) fn in_use(
     members: impl Iterator<Item = IpAddr>,
 ) -> Result<HostNetwork, Error> {
     let net = netlink::Kernel::open()?;
-    let owned = |list: &str, owner| -> Result<Vec<_>, Error> {
-        Ok(ranges(list)?.into_iter().map(|range| (range, owner)).collect())
-    };
-    let (pods, services) = (owned(pods, "Pods")?, owned(services, "Services")?);
     // An address without a network is that of a Service, which this host announces itself.
     let own = net.addresses()?.into_iter().filter(|address| address.cidr.host_bits() > 0);
     let own = own.map(|address| (address.cidr.address, "an address of this host"));
-    let gateways = net.routes()?.into_iter().filter_map(|route| route.gateway);
-    let gateways = gateways.map(|gateway| (gateway, "a gateway of this host"));
     let members = members.map(|address| (address, "the address of a node"));
     Ok(HostNetwork {
-        ranges: pods.into_iter().chain(services).collect(),
-        addresses: own.chain(gateways).chain(members).collect(),
+        ranges: cluster_ranges(pods, services)?,
+        addresses: own.chain(gateways(&net)?).chain(members).collect(),
     })
+}
+
+/// Returns the ranges of a cluster with their owners. A list may be empty.
+pub(crate) fn cluster_ranges(
+    pods: &str,
+    services: &str,
+) -> Result<Vec<(Cidr, &'static str)>, Error> {
+    let mut owned = Vec::new();
+    for (list, owner) in [(pods, "Pods"), (services, "Services")] {
+        if !list.is_empty() {
+            owned.extend(ranges(list)?.into_iter().map(|range| (range, owner)));
+        }
+    }
+    Ok(owned)
+}
+
+/// Returns the gateways of this host with their owner.
+pub(crate) fn gateways(
+    net: &dyn Net,
+) -> Result<impl Iterator<Item = (IpAddr, &'static str)> + use<>, Error> {
+    let gateways = net.routes()?.into_iter().filter_map(|route| route.gateway);
+    Ok(gateways.map(|gateway| (gateway, "a gateway of this host")))
 }
 
 /// Releases the addresses of all Services that the cluster's own controller served.

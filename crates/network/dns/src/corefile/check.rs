@@ -31,9 +31,7 @@ pub fn check(text: &str) -> Vec<CorefileError> {
     let mut errors = Vec::new();
     for _ in 0..MAX_ROUNDS {
         let Err(error) = super::plugins::build(&lines, PORT) else { break };
-        let before = count(&lines);
-        remove(&mut lines, error.line);
-        let is_removed = count(&lines) < before;
+        let is_removed = remove(&mut lines, error.line);
         if !has_variable(error.line) {
             errors.push(error);
         }
@@ -45,21 +43,26 @@ pub fn check(text: &str) -> Vec<CorefileError> {
     errors
 }
 
-/// Replaces the arguments of a plugin that name files.
+/// Replaces the arguments of a plugin that the parser would open as files, also by relative paths.
 fn replace_files(plugin: &mut Directive) {
-    let is_file = |word: &str| word.starts_with('/');
     match plugin.name() {
         "autopath" => {
-            if let Some(last) = plugin.words.last_mut().filter(|word| is_file(word)) {
-                "@kubernetes".clone_into(last);
+            if let [_, .., source] = plugin.words.as_mut_slice()
+                && !source.starts_with('@')
+            {
+                "@kubernetes".clone_into(source);
             }
         }
         "forward" => {
             plugin.body.retain(|option| option.name() != "tls");
-            for word in plugin.words.iter_mut().skip(2) {
+            for server in plugin.words.iter_mut().skip(2) {
+                let has_protocol = server.contains("://");
                 // Certificates of servers over TLS are verified with a file of authorities.
-                if is_file(word) || word.starts_with("tls://") {
-                    "127.0.0.1".clone_into(word);
+                if server.starts_with("tls://") || server.contains('/') && !has_protocol {
+                    "127.0.0.1".clone_into(server);
+                } else if !has_protocol {
+                    // With the default protocol, a word that is no address is an error and not a file.
+                    server.insert_str(0, "dns://");
                 }
             }
         }
@@ -67,14 +70,15 @@ fn replace_files(plugin: &mut Directive) {
     }
 }
 
-/// Removes the directives that begin in a line, with their options.
-fn remove(directives: &mut Vec<Directive>, line: usize) {
+/// Removes the directives that begin in a line, with their options. Returns `true` if there is one.
+fn remove(directives: &mut Vec<Directive>, line: usize) -> bool {
+    let before = directives.len();
     directives.retain(|directive| directive.line != line);
-    directives.iter_mut().for_each(|directive| remove(&mut directive.body, line));
-}
-
-fn count(directives: &[Directive]) -> usize {
-    directives.iter().map(|directive| 1 + count(&directive.body)).sum()
+    let mut is_removed = directives.len() < before;
+    for directive in directives {
+        is_removed |= remove(&mut directive.body, line);
+    }
+    is_removed
 }
 
 #[cfg(test)]
@@ -130,6 +134,8 @@ tls://example.com {
             ".:53 {\n forward . tls://9.9.9.9 {\n tls_servername dns.quad9.net\n }\n}\n",
             ".:53 {\n forward . {$UPSTREAM}\n}\n",
             ". {\n autopath /etc/resolv.conf\n kubernetes cluster.local\n}\n",
+            ". {\n autopath ../nonexistent\n kubernetes cluster.local\n forward . ../nonexistent\n}\n",
+            ". {\n forward . 192.0.2.1 192.0.2.1:53 dns://192.0.2.1 fd00::1 [fd00::1]:53\n}\n",
         ] {
             assert_eq!(messages(text), [""; 0], "{text}");
         }
@@ -138,6 +144,7 @@ tls://example.com {
             (".:53 {\n", "never closed"),
             ("}\n", "closes a block"),
             (". {\n \"", "quotation mark"),
+            (". {\n forward . Cargo.toml\n}\n", "by IP address"),
             ("(a) {\n import a\n}\n. {\n import a\n}\n", "too many imports"),
         ] {
             let found = messages(text);

@@ -76,6 +76,10 @@ impl Walk<'_> {
 
     /// Changes one line. Returns `true` if the directive is removed with its block.
     fn migrate(&mut self, number: usize, words: &[&str]) -> bool {
+        // The rest of a word that spans lines would stay.
+        if words.iter().any(|word| word.contains('\n')) {
+            return false;
+        }
         let depth = self.open.len();
         let parent = self.open.last().map_or("", |block| block.name.as_str()).to_owned();
         match (depth, parent.as_str(), words) {
@@ -268,6 +272,7 @@ example.org {
             ".:53 {\n kubernetes cluster.local {\n upstream\n",
             "}\n.:53 {\n proxy . 192.0.2.1\n}\n",
             ".:53 {\n proxy . \"192.0.2.1\n}\n",
+            ".:53 {\n kubernetes cluster.local {\n upstream \"a\nb\"\n }\n}\n",
             // The same words with other meanings.
             "proxy {\n errors\n}\n",
             "upstream:53 {\n hosts {\n 192.0.2.1 federation\n }\n}\n",
