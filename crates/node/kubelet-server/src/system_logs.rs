@@ -272,7 +272,7 @@ fn stream_file(file: tokio::fs::File) -> Response<Body> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::os::unix::fs::symlink;
 
     use super::*;
 
@@ -327,10 +327,7 @@ mod tests {
     async fn queries_the_journal_within_limits() {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("journalctl");
-        let script = |text: &str| {
-            fs::write(&program, format!("#!/bin/sh\n{text}\n")).unwrap();
-            fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-        };
+        let script = |text: &str| testkit::write_script(&program, text);
         script("for a in \"$@\"; do echo \"$a\"; done");
         let source =
             Source { root: dir.path(), journalctl: &program, timeout: Duration::from_millis(500) };

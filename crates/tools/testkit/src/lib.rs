@@ -17,6 +17,7 @@ mod objects;
 mod panics;
 mod ports;
 mod real_api;
+mod script;
 mod until;
 
 pub use collector::{CollectedSpan, Collector};
@@ -30,6 +31,7 @@ pub use objects::{Objects, ServedResource};
 pub use panics::PanicInjector;
 pub use ports::free_port;
 pub use real_api::{Machine, RealApi, config};
+pub use script::write_script;
 /// The status codes of a fake driver's errors.
 pub use tonic::Code;
 pub use until::until;

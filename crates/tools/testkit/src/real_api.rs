@@ -58,7 +58,8 @@ impl RealApi {
         let directory = tempfile::tempdir()?;
         let store = Embedded::open(&directory.path().join("store"), Options::default())?;
         let tasks = rt::Tasks::new(rt::Shutdown::new());
-        Self::start_on(Arc::new(store), directory, tasks).await
+        write_pki(directory.path())?;
+        Self::start_as(|_| {}, Arc::new(store), Arc::new(directory), tasks).await
     }
 
     /// Starts a server whose values are encrypted at rest. [`Self::store`] returns the store below the encryption.
@@ -95,15 +96,6 @@ impl RealApi {
             config.service_cidrs = vec![range];
         };
         Self::start_as(change, store, machine.keys.clone(), tasks).await
-    }
-
-    async fn start_on(
-        store: Arc<dyn Store>,
-        directory: tempfile::TempDir,
-        tasks: rt::Tasks,
-    ) -> Result<Self, Failure> {
-        write_pki(directory.path())?;
-        Self::start_as(|_| {}, store, Arc::new(directory), tasks).await
     }
 
     async fn start_as(

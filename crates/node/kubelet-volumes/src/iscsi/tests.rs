@@ -76,10 +76,8 @@ impl Node {
     fn stand_in(&self, name: &str, script: &str) {
         let bin = self.dir.path().join("bin");
         let log = self.dir.path().join("log");
-        let text = format!("#!/bin/sh\necho {name} \"$@\" >> {}\n{script}\n", log.display());
-        fs::write(bin.join("new"), text).unwrap();
-        fs::set_permissions(bin.join("new"), fs::Permissions::from_mode(0o755)).unwrap();
-        fs::rename(bin.join("new"), bin.join(name)).unwrap();
+        let body = format!("echo {name} \"$@\" >> {}\n{script}", log.display());
+        testkit::write_script(&bin.join(name), &body);
     }
 
     /// Returns the calls since the last look.

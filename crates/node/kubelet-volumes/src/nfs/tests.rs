@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt as _,
     path::Path,
     sync::Arc,
     time::{Duration, Instant},
@@ -18,11 +17,8 @@ use crate::{MountedVolumes, Tokens, VolumePrograms, Volumes, tests};
 /// Writes a program that records its arguments, one a line, and then runs `script`.
 fn stand_in(bin: &Path, script: &str) {
     let log = bin.join("log");
-    let text = format!("#!/bin/sh\nprintf '%s\\n' \"$@\" >> {}\n{script}\n", log.display());
-    let beside = bin.join("mount.new");
-    fs::write(&beside, text).unwrap();
-    fs::set_permissions(&beside, fs::Permissions::from_mode(0o755)).unwrap();
-    fs::rename(beside, bin.join("mount")).unwrap();
+    let body = format!("printf '%s\\n' \"$@\" >> {}\n{script}", log.display());
+    testkit::write_script(&bin.join("mount"), &body);
 }
 
 fn arguments(bin: &Path) -> Vec<String> {

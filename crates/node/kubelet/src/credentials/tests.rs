@@ -1,6 +1,6 @@
 //! Tests with shell scripts as providers.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, time::Duration};
+use std::{fs, path::Path, time::Duration};
 
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_config::CredentialProviderPaths;
@@ -27,8 +27,7 @@ impl Setup {
     /// Adds a provider whose program is a shell script.
     fn provider(&mut self, name: &str, pattern: &str, script: &str) -> &mut serde_json::Value {
         let path = self.dir.path().join(name);
-        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        testkit::write_script(&path, script);
         self.entries.push(json!({
             "name": name, "matchImages": [pattern], "defaultCacheDuration": "10m", "apiVersion": V1,
         }));

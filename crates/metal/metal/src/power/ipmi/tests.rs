@@ -194,16 +194,11 @@ fn simulator(port: u16) -> Option<Simulator> {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let chassis = path("chassis");
-    std::fs::write(
-        &chassis,
-        format!(
-            "#!/bin/sh\necho \"$@\" >> {chassis}.log\n\
-             [ \"$1\" = get ] && case $2 in boot) echo boot:none;; *) echo $2:0;; esac\nexit 0\n"
-        ),
-    )
-    .unwrap();
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&chassis, mode).unwrap();
+    let body = format!(
+        "echo \"$@\" >> {chassis}.log\n\
+         [ \"$1\" = get ] && case $2 in boot) echo boot:none;; *) echo $2:0;; esac\nexit 0"
+    );
+    testkit::write_script(chassis.as_ref(), &body);
     let config = format!(
         "name \"sim\"\nset_working_mc 0x20\n  startlan 1\n    addr 127.0.0.1 {port}\n    priv_limit admin\n\
          \x20   allowed_auths_admin none md2 md5 straight\n    guid a123456789abcdefa123456789abcdef\n  endlan\n\
