@@ -53,10 +53,8 @@ pub struct Strategy {
     pub check_create: fn(&Value, &mut ErrorList),
     /// Further validation of a change from the second to the first object.
     pub check_update: fn(&Value, &Value, &mut ErrorList),
-    /// Validation of a status change from the second to the first object.
-    pub check_status: fn(&Value, &Value, &mut ErrorList),
     /// Validation of a status change from the second to the first object at the given time.
-    pub check_status_at: fn(&Value, &Value, &str, &mut ErrorList),
+    pub check_status: fn(&Value, &Value, &str, &mut ErrorList),
     /// Returns the `Warning` headers for a new object, or for a change from the old one.
     pub warnings: fn(&Value, Option<&Value>) -> Warnings,
     /// The subresources that write a part of the object, except `status`.
@@ -122,8 +120,7 @@ impl Strategy {
         check: |_, _| {},
         check_create: |_, _| {},
         check_update: |_, _, _| {},
-        check_status: |_, _, _| {},
-        check_status_at: |_, _, _, _| {},
+        check_status: |_, _, _, _| {},
         warnings: |_, _| Warnings::new(),
         subresources: &[],
         selectable: &[],
@@ -259,8 +256,7 @@ impl Strategy {
         now: &str,
     ) -> ErrorList {
         let mut errors = meta::check_update(new, old, namespaced);
-        (self.check_status)(new, old, &mut errors);
-        (self.check_status_at)(new, old, now, &mut errors);
+        (self.check_status)(new, old, now, &mut errors);
         errors
     }
 

@@ -22,8 +22,10 @@ use crate::{
 
 /// The time that a Pod's start waits for the signer before it reports an error and tries again.
 const WAIT: Duration = Duration::from_secs(10);
-/// The delay before a request is read again while a Pod's start waits.
+/// The first delay before a request is read again while a Pod's start waits.
 const PAUSE: Duration = Duration::from_millis(250);
+/// The longest delay. A read is a list that the API server filters, and many Pods may wait for one slow signer.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// The age after which a request that does not exist was deleted.
 const ABANDONED: Duration = Duration::from_secs(10 * 60);
 /// The delay of a refresh after which an Event reports it.
@@ -42,17 +44,14 @@ pub(crate) async fn files(
     if !certificates.is_on() {
         return Err(CertificateError::Off.into());
     }
-    let uid = request.pod.metadata.uid.clone().unwrap_or_default();
-    let position = (uid, request.volume.name.clone(), index);
-    let source = certificates.source(&position);
+    let uid = request.pod.metadata.uid.as_deref().unwrap_or_default();
+    let position = (request.volume.name.clone(), index);
+    let source = certificates.source(uid, &position);
     let mut source = source.lock().await;
     let issued = source.current(request, projection).await?;
-    certificates.set_due(&position, source.pending.is_none().then_some(issued.refresh));
+    certificates.set_due(uid, &position, source.pending.is_none().then_some(issued.refresh));
     let bundle = format!("{}{}", issued.key, issued.chain);
-    // If the Pod's user or group is known, only that user may read the key.
-    let owner = ownership::user(request.pod);
-    let has_reader = owner.is_some() || ownership::group(request.pod).is_some();
-    let mode = if has_reader { 0o600 } else { mode.unsigned_abs() };
+    let (owner, mode) = ownership::of_credential(request.pod, mode);
     let mut files = Files::new();
     for (path, content) in [
         (&projection.credential_bundle_path, bundle),
@@ -79,7 +78,7 @@ impl Source {
             let pod = pod_core::namespaced_name(request.pod);
             tracing::warn!(%pod, %error, "the certificate of a Pod is not refreshed");
         }
-        let mut waited = Duration::ZERO;
+        let (mut waited, mut delay) = (Duration::ZERO, rt::Backoff::new(PAUSE, LONGEST_PAUSE));
         while self.refusal.is_none() && self.issued.is_none() {
             if self.pending.is_none() {
                 self.pending = Some(request::create(request, projection).await?);
@@ -89,8 +88,9 @@ impl Source {
                 return Err(CertificateError::NotIssued.into());
             }
             if self.pending.is_some() {
-                tokio::time::sleep(PAUSE).await;
-                waited += PAUSE;
+                let pause = delay.next(rt::random());
+                tokio::time::sleep(pause).await;
+                waited += pause;
             }
         }
         match (&self.refusal, &self.issued) {

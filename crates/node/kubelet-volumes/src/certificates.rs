@@ -7,15 +7,15 @@ use parking_lot::Mutex;
 
 use crate::error::CertificateError;
 
-/// The position of a certificate: the Pod's UID, the volume's name and the index of the source.
-pub(crate) type Position = (String, String, usize);
+/// The position of a certificate in its Pod: the volume's name and the index of the source.
+pub(crate) type Position = (String, usize);
 
 /// The certificates of a kubelet's Pods.
-#[derive(Default)]
 pub struct Certificates {
     /// `true` if the gate `PodCertificateRequest` is on.
     is_on: bool,
-    entries: Mutex<HashMap<Position, Entry>>,
+    /// The certificates of each Pod, by the Pod's UID.
+    pods: Mutex<HashMap<String, HashMap<Position, Entry>>>,
 }
 
 #[derive(Default)]
@@ -54,32 +54,35 @@ pub(crate) struct Reported {
 impl Certificates {
     /// Creates an empty store. Unless `is_on`, sources of the type are errors.
     pub fn new(is_on: bool) -> Self {
-        Self { is_on, entries: Mutex::default() }
+        Self { is_on, pods: Mutex::default() }
     }
 
     pub(crate) fn is_on(&self) -> bool {
         self.is_on
     }
 
-    pub(crate) fn source(&self, position: &Position) -> Arc<tokio::sync::Mutex<Source>> {
-        self.entries.lock().entry(position.clone()).or_default().source.clone()
+    pub(crate) fn source(&self, uid: &str, at: &Position) -> Arc<tokio::sync::Mutex<Source>> {
+        let mut pods = self.pods.lock();
+        let sources = pods.entry(uid.to_owned()).or_default();
+        sources.entry(at.clone()).or_default().source.clone()
     }
 
-    pub(crate) fn set_due(&self, position: &Position, due: Option<Timestamp>) {
-        if let Some(entry) = self.entries.lock().get_mut(position) {
+    pub(crate) fn set_due(&self, uid: &str, at: &Position, due: Option<Timestamp>) {
+        let mut pods = self.pods.lock();
+        if let Some(entry) = pods.get_mut(uid).and_then(|sources| sources.get_mut(at)) {
             entry.due = due;
         }
     }
 
     /// Returns the time at which the first certificate of a Pod must be refreshed.
     pub fn due(&self, uid: &str) -> Option<Timestamp> {
-        let entries = self.entries.lock();
-        entries.iter().filter(|(at, _)| at.0 == uid).filter_map(|(_, entry)| entry.due).min()
+        let pods = self.pods.lock();
+        pods.get(uid)?.values().filter_map(|entry| entry.due).min()
     }
 
     /// Forgets the keys and certificates of a Pod.
     pub(crate) fn forget(&self, uid: &str) {
-        self.entries.lock().retain(|at, _| at.0 != uid);
+        self.pods.lock().remove(uid);
     }
 }
 

@@ -269,7 +269,7 @@ pub enum CertificateError {
     Chain { name: String, cause: String },
     #[error("keyType {0:?} of a podCertificate source is not supported by this kubelet")]
     KeyType(String),
-    #[error("{0}")]
+    #[error("the key of a podCertificate source cannot be made: {0}")]
     Key(String),
     #[error("the Node object of this node has not been read yet")]
     Node,

@@ -27,6 +27,14 @@ pub(crate) fn user(pod: &Pod) -> Option<u32> {
     users.all(|user| user == Some(first)).then(|| u32::try_from(first).ok())?
 }
 
+/// Returns the owner and the mode of a file with a credential. If the Pod's user or group is known, only that user may
+/// read the file.
+pub(crate) fn of_credential(pod: &Pod, mode: i32) -> (Option<u32>, u32) {
+    let owner = user(pod);
+    let has_reader = owner.is_some() || group(pod).is_some();
+    (owner, if has_reader { 0o600 } else { mode.unsigned_abs() })
+}
+
 /// Reports whether a directory already has the group. Its content is then assumed to have it, too.
 pub(crate) fn has_group(dir: &Path, group: u32) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -39,4 +47,26 @@ pub(crate) fn set_directory_group(dir: &Path, group: u32, mode: u32) -> Result<(
     chown(dir, None, Some(group)).map_err(Error::file("set the owner of", dir))?;
     let mode = fs::Permissions::from_mode(mode | 0o2070);
     fs::set_permissions(dir, mode).map_err(Error::file("set the mode of", dir))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn only_a_known_user_or_group_reads_credentials() {
+        let credential = |of_pod: Value, users: &[u32]| {
+            let container =
+                |user: &u32| json!({"name": "c", "securityContext": {"runAsUser": user}});
+            let containers: Vec<Value> = users.iter().map(container).collect();
+            let spec = json!({"containers": containers, "securityContext": of_pod});
+            of_credential(&serde_json::from_value(json!({"spec": spec})).unwrap(), 0o644)
+        };
+        assert_eq!(credential(json!({}), &[]), (None, 0o644));
+        assert_eq!(credential(json!({}), &[1, 2]), (None, 0o644));
+        assert_eq!(credential(json!({}), &[1, 1]), (Some(1), 0o600));
+        assert_eq!(credential(json!({"fsGroup": 7}), &[1, 2]), (None, 0o600));
+    }
 }

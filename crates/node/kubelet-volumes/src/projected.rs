@@ -41,22 +41,17 @@ async fn project(
     mode: i32,
 ) -> Result<Files, Error> {
     if let Some(map) = &projection.config_map {
-        let optional = map.optional == Some(true);
-        let selection = Selection { items: map.items.as_deref(), default_mode: mode, optional };
+        let selection = Selection::of_volume(map.items.as_deref(), Some(mode), map.optional);
         config_map::files(request, &map.name, selection).await
     } else if let Some(secret) = &projection.secret {
-        let optional = secret.optional == Some(true);
-        let selection = Selection { items: secret.items.as_deref(), default_mode: mode, optional };
+        let selection = Selection::of_volume(secret.items.as_deref(), Some(mode), secret.optional);
         secret::files(request, &secret.name, selection).await
     } else if let Some(downward) = &projection.downward_api {
         downward_api::files(request, downward.items.as_deref().unwrap_or_default(), mode)
     } else if let Some(token) = &projection.service_account_token {
         check_path(&token.path)?;
         let (content, _) = request.token(token).await?;
-        // If the Pod's user or group is known, only that user may read the token.
-        let owner = ownership::user(request.pod);
-        let has_reader = owner.is_some() || ownership::group(request.pod).is_some();
-        let mode = if has_reader { 0o600 } else { mode.unsigned_abs() };
+        let (owner, mode) = ownership::of_credential(request.pod, mode);
         Ok(Files::from([(token.path.clone(), File { content: content.into_bytes(), mode, owner })]))
     } else if let Some(bundle) = &projection.cluster_trust_bundle {
         trust_bundle::files(request, bundle, mode).await

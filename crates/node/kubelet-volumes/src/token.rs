@@ -14,6 +14,12 @@ use serde_json::json;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
+/// Returns the name of a Pod's service account.
+pub(crate) fn account_name(pod: &Pod) -> &str {
+    let name = pod.spec.as_ref().and_then(|spec| spec.service_account_name.as_deref());
+    name.filter(|name| !name.is_empty()).unwrap_or("default")
+}
+
 /// A cache of the service account tokens of one Pod.
 #[derive(Default)]
 pub struct Tokens(Mutex<BTreeMap<(String, i64), Token>>);
@@ -49,9 +55,9 @@ impl Tokens {
         if let Some(token) = self.lock().get(&key).filter(|token| token.renew > now) {
             return Ok((token.text.clone(), token.end));
         }
-        let name = pod.spec.as_ref().and_then(|s| s.service_account_name.clone());
-        let name = name.filter(|n| !n.is_empty()).unwrap_or_else(|| "default".to_owned());
+        let name = account_name(pod);
         let Some(client) = objects.client() else {
+            let name = name.to_owned();
             return Err(ObjectsError::Standalone { kind: "service account token of", name });
         };
         let body = json!({
@@ -71,7 +77,7 @@ impl Tokens {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let accounts = &Resource::SERVICE_ACCOUNTS;
         let response: TokenRequest =
-            client.create_subresource(accounts, namespace, &name, "token", &body).await?;
+            client.create_subresource(accounts, namespace, name, "token", &body).await?;
         let status = response.status.unwrap_or_default();
         let end = status.expiration_timestamp.map_or(now, |end| end.0);
         let life = Duration::try_from(end.duration_since(now)).unwrap_or_default();

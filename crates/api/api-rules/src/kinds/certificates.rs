@@ -30,7 +30,7 @@ pub(crate) static REQUEST: Strategy = Strategy {
         stamp(new, old, now);
     },
     check,
-    check_status: check_certificate,
+    check_status: |new, old, _, errors| check_certificate(new, old, errors),
     subresources: &[Subresource {
         name: "approval",
         prepare: |new, old, now| {

@@ -37,7 +37,7 @@ pub(crate) static NAMESPACE: Strategy = Strategy {
             check_finalizer_owner(name, &path, errors);
         }
     },
-    check_status: |new, _, errors| {
+    check_status: |new, _, _, errors| {
         let terminating = new.text("status.phase") == "Terminating";
         if terminating != new.has("metadata.deletionTimestamp") {
             let (phase, detail) = if terminating {

@@ -2,7 +2,7 @@
 
 mod issued;
 
-use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
+use api_meta::{ErrorList, FieldError, Path, Tree as _, is_zero, validation};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use pki::{SigningRequest, WorkloadKeyType, verify_possession};
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ pub(crate) static REQUEST: Strategy = Strategy {
     },
     check_create,
     check_update: |new, old, errors| check_immutable(new, old, "spec", errors),
-    check_status_at: check_status,
+    check_status,
     unconditional_update: false,
     selectable: &[
         ("spec.signerName", |request| request.text("spec.signerName").to_owned()),
@@ -185,9 +185,7 @@ fn check_conditions(request: &Value, path: &Path, errors: &mut ErrorList) {
 /// Returns a status without empty members, so that an absent list equals an empty one.
 fn without_empty(status: &Value) -> Value {
     let members = status.as_object().into_iter().flatten();
-    let filled = members.filter(|(_, value)| {
-        !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty()) && *value != ""
-    });
+    let filled = members.filter(|(_, value)| !is_zero(value));
     Value::Object(filled.map(|(name, value)| (name.clone(), value.clone())).collect())
 }
 

@@ -20,7 +20,7 @@ pub(crate) static VALIDATING: Strategy = Strategy {
     check: check_validating,
     check_create: |policy, errors| check_conditions(policy, None, errors),
     check_update: |new, old, errors| check_conditions(new, Some(old), errors),
-    check_status: |policy, _, errors| check_warnings(policy, errors),
+    check_status: |policy, _, _, errors| check_warnings(policy, errors),
     ..POLICY
 };
 

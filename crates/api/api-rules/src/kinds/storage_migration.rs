@@ -22,7 +22,7 @@ pub(crate) static STORAGE_VERSION_MIGRATION: Strategy = Strategy {
             }
         }
     },
-    check_status,
+    check_status: |new, old, _, errors| check_status(new, old, errors),
     ..Strategy::PLAIN
 };
 

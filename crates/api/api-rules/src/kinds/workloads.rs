@@ -38,7 +38,7 @@ pub(crate) static DEPLOYMENT: Strategy = Strategy {
         check_rollout(object.at("spec"), &Path::new("spec"), errors);
     },
     check_update: |new, old, errors| check_immutable(new, old, "spec.selector", errors),
-    check_status: |new, _, errors| {
+    check_status: |new, _, _, errors| {
         let fields = [
             "replicas",
             "updatedReplicas",
@@ -63,7 +63,7 @@ pub(crate) static REPLICA_SET: Strategy = Strategy {
     },
     check: |object, errors| check_workload(object, "replica set", errors),
     check_update: |new, old, errors| check_immutable(new, old, "spec.selector", errors),
-    check_status: |new, _, errors| check_replica_status(new, errors),
+    check_status: |new, _, _, errors| check_replica_status(new, errors),
     selectable: &[REPLICAS],
     warnings: |object, old| workload_warnings(object, old, "spec.template"),
     pod_spec: "spec.template.spec",
@@ -107,7 +107,7 @@ pub(crate) static REPLICATION_CONTROLLER: Strategy = Strategy {
         }
         check_pod_template(spec, "ReplicationController", None, &path, errors);
     },
-    check_status: |new, _, errors| check_replica_status(new, errors),
+    check_status: |new, _, _, errors| check_replica_status(new, errors),
     selectable: &[REPLICAS],
     warnings: |object, old| workload_warnings(object, old, "spec.template"),
     pod_spec: "spec.template.spec",
@@ -139,7 +139,7 @@ pub(crate) static STATEFUL_SET: Strategy = Strategy {
     check: check_stateful_set,
     check_create: check_new_stateful_set,
     check_update: check_stateful_set_update,
-    check_status: |new, _, errors| {
+    check_status: |new, _, _, errors| {
         let fields = [
             "replicas",
             "readyReplicas",
@@ -174,7 +174,7 @@ pub(crate) static DAEMON_SET: Strategy = Strategy {
     },
     check: check_daemon_set,
     check_update: |new, old, errors| check_immutable(new, old, "spec.selector", errors),
-    check_status: |new, _, errors| {
+    check_status: |new, _, _, errors| {
         let fields = [
             "currentNumberScheduled",
             "numberMisscheduled",

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use api_meta::Timestamp;
+use api_meta::{ObjectMeta, Timestamp};
 use base64::{Engine, engine::general_purpose::STANDARD};
-use client::Resource;
+use client::{DeleteOptions, NotFoundExt as _, Preconditions, Resource};
 use pki::Cert;
 
 use super::request::Csr;
@@ -54,15 +54,20 @@ async fn clean(context: Context, requests: Watched<Csr>) {
     synced(&requests).await;
     loop {
         for csr in requests.list().iter().filter(|csr| plan(csr, context.now())) {
-            let name = &csr.metadata.name;
-            let resource = &Resource::CERTIFICATE_SIGNING_REQUESTS;
-            match context.client.delete(resource, "", name, &Default::default()).await {
-                Err(error) if !error.is_not_found() => {
-                    tracing::warn!(request = %name, %error, "not removed")
-                }
-                _ => {}
-            }
+            delete(&context, &Resource::CERTIFICATE_SIGNING_REQUESTS, &csr.metadata).await;
         }
         tokio::time::sleep(PERIOD).await;
+    }
+}
+
+/// Deletes an old request. Logs a failure, because the next round tries again.
+pub(super) async fn delete(context: &Context, resource: &Resource, meta: &ObjectMeta) {
+    let preconditions = Preconditions { uid: Some(meta.uid.clone()), resource_version: None };
+    let options = DeleteOptions { preconditions: Some(preconditions), ..Default::default() };
+    let (namespace, name) = (&meta.namespace, &meta.name);
+    let deleted = context.client.delete(resource, namespace, name, &options).await;
+    if let Err(error) = deleted.or_none() {
+        let kind = &resource.kind;
+        tracing::warn!(%kind, namespace, name, %error, "an old request is not deleted");
     }
 }

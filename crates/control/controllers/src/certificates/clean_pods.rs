@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use api_meta::{PartialObject, Timestamp};
-use client::{DeleteOptions, NotFoundExt as _, Preconditions, Resource};
+use client::Resource;
 
+use super::clean::delete;
 use crate::{
     context::{Context, synced},
     shared::Watched,
@@ -30,16 +31,7 @@ async fn clean(context: Context, requests: Watched<PartialObject>) {
     loop {
         let now = context.now();
         for request in requests.list().iter().filter(|request| is_old(request, now)) {
-            let meta = &request.metadata;
-            let preconditions = Preconditions { uid: Some(meta.uid.clone()), ..Default::default() };
-            let options =
-                DeleteOptions { preconditions: Some(preconditions), ..Default::default() };
-            let deleted =
-                context.client.delete(&REQUESTS, &meta.namespace, &meta.name, &options).await;
-            if let Err(error) = deleted.or_none() {
-                let (namespace, name) = (&meta.namespace, &meta.name);
-                tracing::warn!(namespace, name, %error, "an old PodCertificateRequest is not deleted");
-            }
+            delete(&context, &REQUESTS, &request.metadata).await;
         }
         tokio::time::sleep(PERIOD).await;
     }

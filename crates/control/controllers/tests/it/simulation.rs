@@ -13,6 +13,7 @@ mod node;
 mod registers;
 mod world;
 
+use node::terminates;
 use world::{NODES, World, simulate};
 
 const TOKEN_REVIEWS: Resource =
@@ -26,11 +27,10 @@ impl World {
             let pods = self.list(&Resource::PODS).await;
             let of_web = pods.iter().filter(|pod| pod["metadata"]["labels"]["app"] == "web");
             let current = |pod: &&Value| pod["spec"]["containers"][0]["image"] == image;
-            let going = |pod: &&Value| !pod["metadata"]["deletionTimestamp"].is_null();
             status["observedGeneration"] == web["metadata"]["generation"]
                 && status["availableReplicas"] == 3
                 && status["updatedReplicas"] == 3
-                && of_web.clone().all(|pod| current(&pod) || going(&pod))
+                && of_web.clone().all(|pod| current(&pod) || terminates(pod))
         })
         .await;
     }
@@ -104,7 +104,7 @@ async fn lose_a_node(world: &World) {
     let elsewhere = async || {
         let pods = world.list(&Resource::PODS).await;
         let there = pods.iter().filter(|pod| pod["metadata"]["labels"]["app"] == "web");
-        let alive = there.filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
+        let alive = there.filter(|pod| !terminates(pod));
         alive.clone().count() == 3 && alive.clone().all(|pod| pod["spec"]["nodeName"] != lost)
     };
     let took = world.until("its Pods are elsewhere", 600, elsewhere).await;

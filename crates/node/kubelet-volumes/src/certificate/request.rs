@@ -5,7 +5,7 @@ use client::{List, ListOptions, Resource};
 use data_encoding::BASE64;
 use k8s_openapi::api::core::v1::PodCertificateProjection;
 use kubelet_objects::ObjectsError;
-use pki::{Cert, Key, SigningRequest, Subject, WorkloadKeyType};
+use pki::{Cert, SigningRequest, Subject, WorkloadKeyType};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -13,6 +13,7 @@ use crate::{
     certificates::Pending,
     error::{CertificateError, Error},
     plugin::Request,
+    token::account_name,
 };
 
 const REQUESTS: Resource = Resource::POD_CERTIFICATE_REQUESTS;
@@ -86,7 +87,7 @@ struct NewKey {
 
 impl NewKey {
     fn generate(kind: WorkloadKeyType) -> Result<Self, pki::Error> {
-        let key = Key::generate_for_workload(kind)?;
+        let key = kind.generate()?;
         let stub = SigningRequest::create(&Subject::default(), &[], &key)?;
         let (pem, public) = (key.to_pkcs8_pem()?, key.public_der()?);
         Ok(Self { pem, public, stub: stub.der().to_vec() })
@@ -119,8 +120,7 @@ pub(super) async fn create(
     let made = made.map_err(|error| CertificateError::Key(error.to_string()))?;
     let made = made.map_err(|error| CertificateError::Key(error.to_string()))?;
     let (pod, namespace) = (&request.pod.metadata, request.namespace());
-    let account = request.pod.spec.as_ref().and_then(|spec| spec.service_account_name.as_deref());
-    let account = account.filter(|name| !name.is_empty()).unwrap_or("default");
+    let account = account_name(request.pod);
     let found: PartialObject = client
         .get(&Resource::SERVICE_ACCOUNTS, namespace, account)
         .await

@@ -56,7 +56,8 @@ impl Scene {
         while volumes.node.get().is_none() {
             tokio::task::yield_now().await;
         }
-        let pod = json!({"metadata": {"name": "p", "namespace": "d", "uid": "u"}});
+        let pod = json!({"metadata": {"name": "p", "namespace": "d", "uid": "u"},
+            "spec": {"containers": [], "securityContext": {"fsGroup": 7}}});
         let validity = Validity::starting(now, Duration::from_secs(1 << 25));
         Self {
             api,
@@ -153,6 +154,7 @@ async fn key_stays_on_the_node_and_certificate_is_refreshed() {
     let (key, chain) = (text(&files, "key.pem"), text(&files, "chain.pem"));
     pki::Cert::from_pem(&chain).unwrap().check_key(&Key::from_pem(&key).unwrap()).unwrap();
     assert_eq!(text(&files, "bundle.pem"), format!("{key}{chain}"));
+    assert!(files.values().all(|file| file.mode == 0o600), "only the Pod's group reads them");
     // Nothing is requested before it is time.
     let due = scene.volumes.certificates.due("u").unwrap();
     assert!(due >= Timestamp::from(scene.clock.now()).plus(Duration::from_secs(3600)));

@@ -376,21 +376,9 @@ fn deleted_pod_reaches_final_phase() {
         pod.metadata.annotations = serde_json::from_value(annotations).unwrap();
         let containers = code.map(|code| container(&pod, "app", 0, exited(code, 3)));
         let observed = Observed::new(vec![], containers.into_iter().collect());
-        let status = status(&StatusInputs {
-            previous: &PodStatus::default(),
-            pod: &pod,
-            observed: &observed,
-            memory: &Memory::default(),
-            verdicts: &Verdicts::default(),
-            now: at(5),
-            ending: None,
-            stopping: true,
-            host_ips: &[],
-            runtime: "containerd",
-            pending: None,
-            resize_error: None,
-        });
-        status.phase.unwrap()
+        let empty = NoHistory::default();
+        let inputs = StatusInputs { stopping: true, ..empty.inputs(&pod, &observed) };
+        status(&inputs).phase.unwrap()
     };
     assert_eq!(phase(json!({}), None), "Failed", "no container ever ran");
     assert_eq!(phase(json!({}), Some(0)), "Succeeded");

@@ -1,9 +1,6 @@
 //! Validates the certificate chain that a signer writes into a PodCertificateRequest's status.
 
-use std::{
-    fmt,
-    time::{Duration, SystemTime},
-};
+use std::{fmt, time::Duration};
 
 use api_meta::{ErrorList, FieldError, Path, Timestamp, Tree as _};
 use pki::{AltName, Cert, Validity};
@@ -126,21 +123,19 @@ fn check_times(status: &Value, validity: &Validity, now: &str, errors: &mut Erro
     let consistent = "must be present and consistent with the issued certificate";
     let within = "must be present and in the range [notbefore+10min, notafter-10min]";
     let fields = [("notBefore", consistent), ("notAfter", consistent), ("beginRefreshAt", within)];
-    let missing: Vec<_> = fields.iter().filter(|(field, _)| time(field).is_none()).collect();
-    for (field, detail) in &missing {
-        errors.push(FieldError::required(&path.child(field), *detail));
+    for (field, detail) in fields.into_iter().filter(|(field, _)| time(field).is_none()) {
+        errors.push(FieldError::required(&path.child(field), detail));
     }
     let (Some(not_before), Some(not_after), Some(refresh)) =
         (time("notBefore"), time("notAfter"), time("beginRefreshAt"))
     else {
         return;
     };
-    let of = |moment: SystemTime| Timestamp::from(moment);
     let now = now.parse::<Timestamp>().unwrap_or_default();
     let mut reject = |field: &str, value: Timestamp, detail: &str| {
         errors.push(FieldError::invalid(&path.child(field), value.to_string(), detail));
     };
-    if not_before != of(validity.not_before) {
+    if not_before != Timestamp::from(validity.not_before) {
         reject(
             "notBefore",
             not_before,
@@ -150,7 +145,7 @@ fn check_times(status: &Value, validity: &Validity, now: &str, errors: &mut Erro
         let detail = "must be set to within 5 minutes of kube-apiserver's current time";
         reject("notBefore", not_before, detail);
     }
-    if not_after != of(validity.not_after) {
+    if not_after != Timestamp::from(validity.not_after) {
         reject(
             "notAfter",
             not_after,

@@ -17,7 +17,7 @@ impl Scene {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_790_000_000);
         let validity = Validity::starting(now, Duration::from_secs(1 << 25));
         let authority = Authority::create("ca", KeyAlgorithm::EcdsaP256, validity).unwrap();
-        let key = Key::generate_for_workload(WorkloadKeyType::EcdsaP256).unwrap();
+        let key = WorkloadKeyType::EcdsaP256.generate().unwrap();
         Self { authority, key, now }
     }
 
@@ -208,7 +208,7 @@ fn rejects_hostile_chains() {
     let scene = Scene::new();
     let fresh = scene.request();
     let good = scene.certificate(&scene.key, 7200, &[]);
-    let other = Key::generate_for_workload(WorkloadKeyType::EcdsaP256).unwrap();
+    let other = WorkloadKeyType::EcdsaP256.generate().unwrap();
     let garbage = pki::encode("CERTIFICATE", &[7; 64]);
     let key = scene.key.to_pkcs8_pem().unwrap();
     for (chain, words) in [

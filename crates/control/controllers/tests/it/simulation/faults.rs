@@ -25,7 +25,7 @@ use super::{
     node::{ALONE, DISK, DRIVER, is_over, terminates, uid},
     registers::{REGISTERS, Record},
     template,
-    world::{Death, NODES, World, simulate},
+    world::{Death, NODES, World, simulate, until_stopped},
 };
 
 /// The number of seeds of the usual test, and the time of the long one.
@@ -202,10 +202,7 @@ fn start_clients(world: &mut World, record: &Arc<Record>) {
             let registers = record.clone().use_registers(client.clone(), life);
             tasks.spawn_until_shutdown("registers", registers);
             tasks.spawn_until_shutdown("churn", churn(client));
-            Box::pin(async move {
-                tasks.shutdown().stopping().await;
-                Ok(())
-            })
+            until_stopped(tasks)
         });
     }
     let (network, record) = (world.network.clone(), record.clone());
@@ -214,10 +211,7 @@ fn start_clients(world: &mut World, record: &Arc<Record>) {
         let user = api_meta::UserInfo::new("watcher", &["system:masters", "system:authenticated"]);
         let client = network.client(link, user, "watcher");
         tasks.spawn_until_shutdown("watcher", record.clone().watch_registers(client));
-        Box::pin(async move {
-            tasks.shutdown().stopping().await;
-            Ok(())
-        })
+        until_stopped(tasks)
     });
 }
 
@@ -289,7 +283,10 @@ async fn fail_disk(world: &World) {
 
 /// Reports the first thing that is not as it should be, if any.
 async fn unsettled(world: &World) -> Option<String> {
-    let pods = world.user.list::<Value>(&Resource::PODS, "", &Default::default()).await.ok()?.items;
+    let pods = match world.user.list::<Value>(&Resource::PODS, "", &Default::default()).await {
+        Ok(list) => list.items,
+        Err(error) => return Some(format!("the Pods cannot be listed: {error}")),
+    };
     let of =
         |app: &'static str| pods.iter().filter(move |pod| pod["metadata"]["labels"]["app"] == app);
     if let Some(pod) = pods.iter().find(|pod| terminates(pod)) {
@@ -341,10 +338,11 @@ async fn unsettled_services(world: &World, web: Vec<&Value>) -> Option<String> {
     let allocated = world.list(&IP_ADDRESSES).await;
     let allocated = allocated.iter().filter_map(|address| address["metadata"]["name"].as_str());
     let allocated: BTreeSet<String> = allocated.map(str::to_owned).collect();
-    if used != allocated {
+    if used.is_empty() || used != allocated {
         return Some(format!("{allocated:?} are allocated, {used:?} used"));
     }
-    let quota: Value = world.user.get(&Resource::RESOURCE_QUOTAS, LIMITED, "q").await.ok()?;
+    let quota: Value =
+        world.user.get(&Resource::RESOURCE_QUOTAS, LIMITED, "q").await.unwrap_or_default();
     let count = |plural: &str| {
         let ledger = world.ledger.lock();
         json!(ledger.under(&format!("/registry/{plural}/{LIMITED}/")).count().to_string())
@@ -421,9 +419,8 @@ fn run_seeds(first: u64, more: impl Fn(u64) -> bool + Sync) -> u64 {
 
 #[test]
 fn keeps_promises_under_faults() {
-    if let Some(seed) = std::env::var("WINDLASS_SIMULATION_SEED").ok().and_then(|s| s.parse().ok())
-    {
-        live(seed);
+    if let Ok(seed) = std::env::var("WINDLASS_SIMULATION_SEED") {
+        live(seed.parse().expect("WINDLASS_SIMULATION_SEED is a number"));
         return;
     }
     run_seeds(0, |seed| seed < SEEDS);

@@ -173,10 +173,7 @@ impl World {
         self.supervise(&owner, "attacher", move |link, tasks| {
             let client = network.client(link, administrator(), "attacher");
             tasks.spawn_until_shutdown("attacher", attach_volumes(client, hosts.clone()));
-            Box::pin(async move {
-                tasks.shutdown().stopping().await;
-                Ok(())
-            })
+            until_stopped(tasks)
         });
         let ledger = self.ledger.clone();
         self.tasks.spawn_until_shutdown("ledger", async move {
@@ -283,6 +280,14 @@ impl World {
         self.check();
         std::mem::take(&mut self.ledger.lock().trace)
     }
+}
+
+/// Waits until the tasks of a component must end.
+pub(crate) fn until_stopped(tasks: rt::Tasks) -> BoxFuture<'static, Result<(), Error>> {
+    Box::pin(async move {
+        tasks.shutdown().stopping().await;
+        Ok(())
+    })
 }
 
 /// Runs a scenario on one thread in simulated time, with a seed.
