@@ -88,10 +88,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
             })?;
         }
     }
-    let binary = match std::env::var_os("WINDLASS") {
-        Some(binary) => PathBuf::from(binary),
-        None => step("build windlass", || build::windlass(Profile::Release))?,
-    };
+    let binary = build::given_or_built(Profile::Release)?;
     if hostile {
         let measure = move |bench| hostile::measure(bench, seconds);
         let column = step("an API server with a hostile tenant", || {

@@ -95,10 +95,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
             ("swtpm", "swtpm"),
         ])
     })?;
-    let binary = match std::env::var_os("WINDLASS") {
-        Some(binary) => PathBuf::from(binary),
-        None => step("build windlass", || build::windlass(Profile::Quick))?,
-    };
+    let binary = build::given_or_built(Profile::Quick)?;
     let directory = target_directory().join("blackbox");
     create_directory(&directory)?;
     let tree = match &options.tree {

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     error::Result,
-    run::{cargo, output, pass, program, target_directory, workspace_root},
+    run::{cargo, output, pass, program, step, target_directory, workspace_root},
 };
 
 /// A build profile of the workspace's Cargo.toml.
@@ -71,6 +71,14 @@ impl Commit {
         let changed = !git(&["status", "--porcelain"])?.is_empty();
         let suffix = if changed { "-dirty" } else { "" };
         Ok(Self { hash: format!("{}{suffix}", log("%H")?), date: log("%cd")?, epoch: log("%ct")? })
+    }
+}
+
+/// Returns the binary that the environment variable `WINDLASS` names, or else builds the workspace's.
+pub(crate) fn given_or_built(profile: Profile) -> Result<PathBuf> {
+    match std::env::var_os("WINDLASS") {
+        Some(binary) => Ok(PathBuf::from(binary)),
+        None => step("build windlass", || windlass(profile)),
     }
 }
 

@@ -32,7 +32,7 @@ mod suite;
 use cluster::Cluster;
 use list::Test;
 use results::Results;
-use suite::{Outcome, Outcomes, State, Suite, Target};
+use suite::{Outcome, Outcomes, State, Suite, Target, outcome_of};
 
 const USAGE: &str = "usage: cargo xtask conformance --peer DIR [OPTIONS]
 
@@ -106,9 +106,7 @@ impl Args {
         let peer = std::path::absolute(&peer).during("finding", peer.display())?;
         Ok(Self { peer, list, selection, sample, jobs: jobs.max(1), again, control_plane, ours })
     }
-}
 
-impl Args {
     /// Returns `true` if all conformance tests of the suite are selected.
     fn is_everything(&self) -> bool {
         self.list.is_none() && self.sample.is_none() && self.selection.is_everything()
@@ -116,10 +114,7 @@ impl Args {
 }
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
-    run_with(&Args::parse(args)?, || match std::env::var_os("WINDLASS") {
-        Some(binary) => Ok(PathBuf::from(binary)),
-        None => step("build windlass", || build::windlass(Profile::Release)),
-    })
+    run_with(&Args::parse(args)?, || build::given_or_built(Profile::Release))
 }
 
 /// Returns `true` if a directory has upstream's suite and the programs of its images.
@@ -138,20 +133,18 @@ fn run_with(args: &Args, windlass: impl FnOnce() -> Result<PathBuf>) -> Result<(
     // The user's kubectl may be too old for tests of newer commands.
     let kubectl = tools::directory()?.join("kubectl").display().to_string();
     let suite = Suite::new(&args.peer, kubectl)?;
-    let mut tests = match &args.list {
+    let directory = target_directory().join("conformance");
+    file::create_directory(&directory)?;
+    let tests = match &args.list {
         Some(file) => list::read(file, &args.selection)?,
-        None => suite.conformance_tests(&args.selection)?,
+        None => suite.conformance_tests(&args.selection, &directory)?,
     };
-    if let Some(count) = args.sample {
-        tests = list::sample(tests, count);
-    }
+    let tests = list::sample(tests, args.sample)?;
     if !args.control_plane {
         images::check(&args.peer)?;
         machine::install_to_run()?;
     }
     let windlass = windlass()?;
-    let directory = target_directory().join("conformance");
-    file::create_directory(&directory)?;
     if args.control_plane {
         run_on_control_planes(args, &suite, &tests, &windlass, &directory)
     } else {
@@ -170,17 +163,20 @@ fn run_on_cluster(
     let version = cluster::containerd_version(&args.peer)?;
     let file = directory.join("cluster.json");
     let mut results = if args.again { Results::load(&file)? } else { Results::new(&file) };
-    let passed = |results: &Results, test: &Test| {
-        results.outcomes.get(&test.name).is_some_and(|outcome| outcome.state == State::Passed)
-    };
-    let selected: Vec<&Test> = tests.iter().filter(|test| !passed(&results, test)).collect();
-    let (impossible, possible): (Vec<&Test>, Vec<&Test>) =
-        selected.into_iter().partition(|test| runtime::obstacle(&test.name, &version).is_some());
-    let skipped = |test: &&Test| {
-        let message = runtime::obstacle(&test.name, &version).unwrap_or_default();
-        (test.name.clone(), Outcome { message, ..Outcome::new(State::Skipped) })
-    };
-    results.add(impossible.iter().map(skipped).collect())?;
+    let (mut possible, mut impossible) = (Vec::new(), Outcomes::new());
+    for test in tests {
+        if outcome_of(&results.outcomes, test).state == State::Passed {
+            continue;
+        }
+        match runtime::obstacle(&test.name, &version) {
+            None => possible.push(test),
+            Some(message) => {
+                let skipped = Outcome { message, ..Outcome::new(State::Skipped) };
+                impossible.insert(test.name.clone(), skipped);
+            }
+        }
+    }
+    results.add(impossible)?;
     let images = step("make images", || images::make(&suite.images()?, &args.peer, directory))?;
     let place = directory.join("cluster");
     let started = Instant::now();
@@ -202,7 +198,7 @@ fn run_on_cluster(
             date.trim(),
             runtime::name(&version)
         );
-        let all = suite.conformance_tests(&list::Selection::default())?;
+        let all = suite.conformance_tests(&list::Selection::default(), directory)?;
         let page = page::render(&all, &results.outcomes, &setting);
         file::write(&workspace_root().join(page::PATH), page)?;
     }
@@ -242,7 +238,7 @@ fn run_on_target(
 fn summarize(tests: &[Test], results: &Results, file: &Path) -> Result<()> {
     let mut passed = 0;
     for test in tests {
-        let outcome = results.outcomes.get(&test.name).cloned().unwrap_or_else(Outcome::missing);
+        let outcome = outcome_of(&results.outcomes, test);
         if outcome.state == State::Passed {
             passed += 1;
         } else {

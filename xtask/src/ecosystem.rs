@@ -102,10 +102,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         machine::forward_packets()?;
         tools::directory()
     })?;
-    let binary = match std::env::var_os("WINDLASS") {
-        Some(binary) => PathBuf::from(binary),
-        None => step("build windlass", || build::windlass(Profile::Quick))?,
-    };
+    let binary = build::given_or_built(Profile::Quick)?;
     step("the ecosystem's tests", || pass(&mut tests(&options, &binary, &tools)))
 }
 

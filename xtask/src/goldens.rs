@@ -51,8 +51,12 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         families.extend(family(&line));
     }
     let status = child.wait().during("waiting for", "cargo test")?;
+    let is_empty = families.is_empty();
     print!("{}", table(families));
-    if status.success() { Ok(()) } else { fail(format!("cargo test failed ({status})")) }
+    if !status.success() {
+        return fail(format!("cargo test failed ({status})"));
+    }
+    if is_empty { fail("no test has printed its counts, so nothing was compared") } else { Ok(()) }
 }
 
 /// Parses a test's line such as `node configurations: 176 of 177`.

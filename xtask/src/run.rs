@@ -63,6 +63,12 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
+/// Returns a file's SHA-256 in hexadecimal digits.
+pub(crate) fn sha256(path: &Path) -> Result<String> {
+    let sum = output(program("sha256sum", ["--binary"]).arg(path))?;
+    Ok(sum.split_whitespace().next().unwrap_or_default().to_owned())
+}
+
 /// Prints the name of a step, runs it and prints its duration.
 pub(crate) fn step<T>(what: &str, run: impl FnOnce() -> Result<T>) -> Result<T> {
     eprintln!("==> {what}");

@@ -52,10 +52,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         machine::forward_packets()?;
         tools::directory()
     })?;
-    let binary = match std::env::var_os("WINDLASS") {
-        Some(binary) => PathBuf::from(binary),
-        None => step("build windlass", || build::windlass(Profile::Quick))?,
-    };
+    let binary = build::given_or_built(Profile::Quick)?;
     let mut soak = cargo(["bench", "--locked", "--package", "e2e", "--bench", "soak"]);
     soak.env("WINDLASS", binary).env("WINDLASS_TOOLS", tools);
     soak.env("WINDLASS_SOAK_HOURS", options.hours.to_string());

@@ -67,6 +67,8 @@ impl Cluster {
         }
         let forward = "echo 1 >/proc/sys/net/ipv4/ip_forward";
         pass(inside("sh").args(["-c", forward]))?;
+        // A restart of the machine removes the namespace, but not the cluster's files.
+        output(&mut this.windlass("down"))?;
         let archives = Path::new(ROOT).join("images");
         create_directory(&archives)?;
         let copy = archives.join("conformance.tar");

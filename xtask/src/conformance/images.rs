@@ -14,7 +14,7 @@ use crate::{
     error::{During, Result, fail},
     file::{create_directory, write},
     machine,
-    run::{output, pass, program},
+    run::{pass, program, sha256},
 };
 
 const TABLE: &str = include_str!("../../facts/conformance-images.tsv");
@@ -135,8 +135,7 @@ fn build(recipe: &Recipe, below: Option<Built>, peer: &Path, directory: &Path) -
     pack.args(UNUSED.iter().map(|path| format!("--exclude=./{path}")));
     pass(pack.arg("-C").arg(&root).arg("-cf").arg(directory.join(&file)).arg("."))?;
     fs::remove_dir_all(&root).during("removing", root.display())?;
-    let sum = output(program("sha256sum", ["--binary"]).arg(directory.join(&file)))?;
-    let digest = format!("sha256:{}", sum.split_whitespace().next().unwrap_or_default());
+    let digest = format!("sha256:{}", sha256(&directory.join(&file))?);
     let mut layers = below.as_ref().map_or_else(Vec::new, |below| below.layers.clone());
     layers.push(Layer { file, digest });
     let config = config(recipe, below.as_ref(), &layers)?;

@@ -59,12 +59,7 @@ impl Selection {
 }
 
 pub(super) fn read(path: &Path, selection: &Selection) -> Result<Vec<Test>> {
-    let text = file::read(path)?;
-    let tests = parse(&text, selection)?;
-    if tests.is_empty() {
-        return fail(format!("{} has no test of that class and name", path.display()));
-    }
-    Ok(tests)
+    parse(&file::read(path)?, selection)
 }
 
 fn parse(text: &str, selection: &Selection) -> Result<Vec<Test>> {
@@ -81,11 +76,20 @@ fn parse(text: &str, selection: &Selection) -> Result<Vec<Test>> {
     Ok(tests)
 }
 
-/// Returns `count` of the tests, spread evenly over the list.
-pub(super) fn sample(tests: Vec<Test>, count: usize) -> Vec<Test> {
-    let all = tests.len();
-    let ends_share = |index: &usize| index * count / all != (index + 1) * count / all;
-    tests.into_iter().enumerate().filter(|(index, _)| ends_share(index)).map(|(_, t)| t).collect()
+/// Returns all tests, or `count` of them, spread evenly over the list. A selection without tests is an error, because
+/// its run would succeed.
+pub(super) fn sample(mut tests: Vec<Test>, count: Option<usize>) -> Result<Vec<Test>> {
+    if let Some(count) = count {
+        let all = tests.len();
+        let mut ends = (0..all).map(|index| index * count / all != (index + 1) * count / all);
+        tests.retain(|_| ends.next() == Some(true));
+    }
+    if tests.is_empty() {
+        return fail(
+            "no test is selected; check --only, --except, --sample, and --class, which needs --list",
+        );
+    }
+    Ok(tests)
 }
 
 #[cfg(test)]
@@ -120,14 +124,23 @@ mod tests {
     fn spreads_sample_over_list() {
         let test = |number: usize| Test { class: String::new(), name: number.to_string() };
         let names = |count| {
-            let tests = sample((0..446).map(test).collect(), count);
+            let tests = sample((0..446).map(test).collect(), Some(count)).unwrap();
             tests.into_iter().map(|test| test.name.parse().unwrap()).collect::<Vec<usize>>()
         };
-        assert_eq!(names(0), [0; 0]);
         assert_eq!(names(2), [222, 445]);
         assert_eq!(names(60).len(), 60);
         assert!(names(60).windows(2).all(|pair| (7..=8).contains(&(pair[1] - pair[0]))));
         assert_eq!(names(1000).len(), 446);
+    }
+
+    #[test]
+    fn rejects_selection_without_tests() {
+        let test = Test { class: String::new(), name: "[sig-a] x".to_owned() };
+        assert_eq!(sample(vec![test.clone()], None).unwrap(), std::slice::from_ref(&test));
+        for (tests, count) in [(vec![], None), (vec![], Some(1)), (vec![test], Some(0))] {
+            let error = sample(tests, count).unwrap_err().to_string();
+            assert!(error.starts_with("no test is selected"), "{error}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 
 use super::{
     list::Test,
-    suite::{Outcome, State},
+    suite::{Outcome, Outcomes, State},
 };
 
 /// The path below the workspace's root.
@@ -36,11 +36,7 @@ struct Group {
 }
 
 /// Renders the page. `tests` are all conformance tests of the suite.
-pub(super) fn render(
-    tests: &[Test],
-    outcomes: &BTreeMap<String, Outcome>,
-    setting: &str,
-) -> String {
+pub(super) fn render(tests: &[Test], outcomes: &Outcomes, setting: &str) -> String {
     let mut groups: BTreeMap<&str, Group> = BTreeMap::new();
     let mut all = Group::default();
     for test in tests {
@@ -78,7 +74,7 @@ fn table(
     page: &mut String,
     title: &str,
     tests: &[Test],
-    outcomes: &BTreeMap<String, Outcome>,
+    outcomes: &Outcomes,
     cause: &dyn Fn(&Outcome) -> Option<String>,
 ) {
     let rows: Vec<String> = tests
@@ -125,7 +121,7 @@ mod tests {
             message: message.to_owned(),
             first_failure: first_failure.map(str::to_owned),
         };
-        let outcomes = BTreeMap::from([
+        let outcomes = Outcomes::from([
             (tests[0].name.clone(), outcome(State::Passed, "", Some("slow"))),
             (tests[1].name.clone(), outcome(State::Failed, "a | b\n\n<c>", None)),
             (tests[2].name.clone(), outcome(State::Skipped, "needs more", None)),

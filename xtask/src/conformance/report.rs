@@ -9,13 +9,13 @@ use serde_json::{Map, Value, json};
 
 use super::{
     list::Test,
-    suite::{Outcome, Outcomes, State},
+    suite::{Outcomes, State, outcome_of},
 };
 use crate::{
     control_plane::Side,
     error::Result,
     file,
-    run::{output, program},
+    run::{output, program, sha256},
 };
 
 /// The results of one side.
@@ -26,12 +26,8 @@ pub(super) struct Column {
 }
 
 impl Column {
-    fn outcome(&self, test: &Test) -> Outcome {
-        self.outcomes.get(&test.name).cloned().unwrap_or_else(Outcome::missing)
-    }
-
     pub(super) fn count(&self, tests: &[Test], state: State) -> usize {
-        tests.iter().filter(|test| self.outcome(test).state == state).count()
+        tests.iter().filter(|test| outcome_of(&self.outcomes, test).state == state).count()
     }
 }
 
@@ -45,7 +41,7 @@ impl Report<'_> {
     pub(super) fn print(&self) {
         for test in self.tests {
             for column in self.columns {
-                let outcome = column.outcome(test);
+                let outcome = outcome_of(&column.outcomes, test);
                 if outcome.state != State::Passed {
                     println!("{} on {}: {}", outcome.state.name(), column.side.name(), test.name);
                     print_message(&outcome.message);
@@ -75,7 +71,7 @@ impl Report<'_> {
         let tests = self.tests.iter().map(|test| {
             let mut row = json!({"name": test.name, "class": test.class});
             for column in self.columns {
-                let outcome = column.outcome(test);
+                let outcome = outcome_of(&column.outcomes, test);
                 row[column.side.name()] = json!({"state": outcome.state.name(),
                     "seconds": (outcome.seconds * 1000.0).round() / 1000.0, "message": outcome.message});
             }
@@ -112,11 +108,10 @@ pub(super) fn print_message(message: &str) {
 /// Returns the version and hash of each binary, because a result is useless without the measured version.
 fn binaries(paths: &[PathBuf]) -> Result<Value> {
     let described = paths.iter().map(|path| {
-        let sum = output(program("sha256sum", ["--binary"]).arg(path))?;
         let version = output(&mut program(path, ["--version"])).unwrap_or_default();
         Ok(json!({
             "name": path.file_name().unwrap_or_default().to_string_lossy(),
-            "sha256": sum.split_whitespace().next(),
+            "sha256": sha256(path)?,
             "version": version.lines().next(),
         }))
     });

@@ -1,9 +1,6 @@
 //! The results of the tests on the cluster: a file that is written after every batch of tests.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -13,12 +10,12 @@ use crate::{error::Result, file};
 /// The last outcome of each test that has run, by name.
 pub(super) struct Results {
     file: PathBuf,
-    pub(super) outcomes: BTreeMap<String, Outcome>,
+    pub(super) outcomes: Outcomes,
 }
 
 impl Results {
     pub(super) fn new(file: &Path) -> Self {
-        Self { file: file.to_owned(), outcomes: BTreeMap::new() }
+        Self { file: file.to_owned(), outcomes: Outcomes::new() }
     }
 
     /// Reads the results of earlier runs.

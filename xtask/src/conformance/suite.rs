@@ -1,7 +1,7 @@
 //! Runs upstream's test program and parses its report.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
     process::{Child, Command},
@@ -53,7 +53,7 @@ impl Outcome {
     }
 
     /// The outcome of a test that the suite did not report, because it has no such test or crashed.
-    pub(super) fn missing() -> Self {
+    fn missing() -> Self {
         let message = "the suite did not report this test".to_owned();
         Self { message, ..Self::new(State::Failed) }
     }
@@ -81,8 +81,13 @@ pub(super) struct Target<'a> {
     pub(super) nodes: Option<usize>,
 }
 
-/// The outcomes by test name.
-pub(super) type Outcomes = HashMap<String, Outcome>;
+/// The outcomes, sorted by test name.
+pub(super) type Outcomes = BTreeMap<String, Outcome>;
+
+/// Returns the outcome of a test, which is a failure if there is none.
+pub(super) fn outcome_of(outcomes: &Outcomes, test: &Test) -> Outcome {
+    outcomes.get(&test.name).cloned().unwrap_or_else(Outcome::missing)
+}
 
 /// The file name of upstream's suite.
 pub(super) const PROGRAM: &str = "e2e.test";
@@ -111,22 +116,25 @@ impl Suite {
         &self.program
     }
 
-    /// Returns all tests that the suite marks as conformance tests.
-    pub(super) fn conformance_tests(&self, selection: &Selection) -> Result<Vec<Test>> {
-        let report = std::env::temp_dir().join(format!("conformance-{}.json", std::process::id()));
+    /// Returns the selected ones of the tests that the suite marks as conformance tests. The suite writes a report to
+    /// `directory`.
+    pub(super) fn conformance_tests(
+        &self,
+        selection: &Selection,
+        directory: &Path,
+    ) -> Result<Vec<Test>> {
+        let report = directory.join("tests.json");
         let mut list = program(&self.program, ["--ginkgo.dry-run", "--ginkgo.focus"]);
         list.arg(r"\[Conformance\]").arg(flag("--ginkgo.json-report", &report));
         output(&mut list)?;
         let outcomes = read_report(&report)?;
         let _ = fs::remove_file(&report);
-        let mut tests: Vec<Test> = outcomes
+        let tests = outcomes
             .into_iter()
             .filter(|(_, outcome)| outcome.state == State::Passed)
             .map(|(name, _)| Test { class: String::new(), name })
-            .filter(|test| selection.takes(test))
-            .collect();
-        tests.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(tests)
+            .filter(|test| selection.takes(test));
+        Ok(tests.collect())
     }
 
     /// Returns the names of all images that the suite may use.
@@ -167,9 +175,7 @@ impl Suite {
             Outcomes::new()
         });
         // The report lists the tests of other batches as skipped.
-        let outcome = |test: &&Test| report.get(&test.name).cloned();
-        let outcome = |test| outcome(test).unwrap_or_else(Outcome::missing);
-        Ok(tests.iter().map(|test| (test.name.clone(), outcome(test))).collect())
+        Ok(tests.iter().map(|test| (test.name.clone(), outcome_of(&report, test))).collect())
     }
 
     fn start(&self, target: Target, tests: &[&Test], directory: &Path) -> Result<Child> {

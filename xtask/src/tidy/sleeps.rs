@@ -8,6 +8,12 @@ use std::{cmp::Ordering, path::Path};
 
 use super::file::{File, tests_of};
 
+/// The files of a simulation, one of which starts the others in paused time.
+const SIMULATION: [&str; 2] = [
+    "crates/control/controllers/tests/it/simulation",
+    "crates/control/controllers/tests/it/simulation.rs",
+];
+
 /// The numbers of remaining sleeps by file. The list must only shrink.
 const REMAINING: &[(&str, usize)] = &[
     ("crates/server/apiserver/tests/it/allocation.rs", 1),
@@ -51,9 +57,7 @@ const REMAINING: &[(&str, usize)] = &[
 
 pub(super) fn problem(file: &File) -> Option<String> {
     let tests = tests_of(file)?;
-    // Simulations run in paused time, which one of their files starts.
-    let is_simulation =
-        file.path.iter().any(|part| part == "simulation" || part == "simulation.rs");
+    let is_simulation = SIMULATION.iter().any(|path| file.path.starts_with(path));
     let sleep_count = if is_simulation || tests.contains("start_paused") {
         0
     } else {
@@ -91,6 +95,7 @@ mod tests {
         let nap = "tokio::time::sleep(second).await;";
         assert!(is_reported("crates/network/dns/tests/it/new.rs", nap));
         assert!(!is_reported("crates/control/controllers/tests/it/simulation/node.rs", nap));
+        assert!(is_reported("crates/network/dns/tests/it/simulation/node.rs", nap));
         assert!(is_reported(
             "crates/network/dns/src/a.rs",
             &format!("#[cfg(test)]\nmod tests {{\n{nap}\n}}")

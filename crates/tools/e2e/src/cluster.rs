@@ -98,14 +98,16 @@ impl Cluster {
         run(self.namespace.command(program, args), b"")
     }
 
-    /// Returns the pid of a cluster process by its role: `supervisor`, `control-plane` or `agent`.
+    /// Returns the pid of a cluster process by its role: `supervisor`, `containerd`, `control-plane` or `agent`.
     #[track_caller]
     pub fn pid(&self, role: &str) -> u32 {
+        self.find_pid(role).unwrap_or_else(|| panic!("no pid of {role} in {:?}", self.root()))
+    }
+
+    /// Returns the pid of a cluster process by its role, or `None` while the process is restarted.
+    pub fn find_pid(&self, role: &str) -> Option<u32> {
         let file = self.root().join("run").join(format!("{role}.pid"));
-        let text =
-            fs::read_to_string(&file).unwrap_or_else(|e| panic!("reading {}: {e}", file.display()));
-        let pid = text.split_whitespace().next().and_then(|pid| pid.parse().ok());
-        pid.unwrap_or_else(|| panic!("no pid in {}: {text:?}", file.display()))
+        fs::read_to_string(file).ok()?.split_whitespace().next()?.parse().ok()
     }
 
     /// Returns the pids of a container. `container` is the `containerID` of a Pod's status.

@@ -18,6 +18,7 @@ mod samples;
 mod verdict;
 
 use samples::Sampler;
+use verdict::Growth;
 
 const ROLES: [&str; 4] = ["control-plane", "agent", "containerd", "supervisor"];
 
@@ -49,7 +50,7 @@ fn main() {
     }
     println!("{rounds} rounds in {hours:.2} h; the plot is {}", plot.display());
     verdict::print(&verdicts);
-    let grows = verdicts.iter().any(|verdict| verdict.grows);
+    let is_flat = verdicts.iter().all(|verdict| verdict.growth == Growth::Flat);
     drop(cluster);
-    std::process::exit(i32::from(grows));
+    std::process::exit(i32::from(!is_flat));
 }

@@ -2,7 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::{samples::Series, verdict::Verdict};
+use super::{
+    samples::Series,
+    verdict::{Growth, Verdict},
+};
 
 const COLUMNS: usize = 3;
 const WIDTH: f64 = 360.0;
@@ -36,15 +39,16 @@ fn panel(series: &Series, verdict: &Verdict) -> String {
         let (x, y) = place(point.at.as_secs_f64(), point.value);
         let _ = write!(path, "{x:.1},{y:.1} ");
     }
-    let (color, result) = if verdict.grows { ("#c00", "grows") } else { ("#06c", "flat") };
+    let color = if verdict.growth == Growth::Flat { "#06c" } else { "#c00" };
     let ((left, bottom), (right, top)) = (place(0.0, 0.0), place(end, most));
     format!(
         "<polyline points=\"{left},{top} {left},{bottom} {right},{bottom}\" fill=\"none\" stroke=\"#999\"/>\
          <polyline points=\"{path}\" fill=\"none\" stroke=\"{color}\"/>\
-         <text x=\"{left}\" y=\"16\">{}: {result}, {:+.1} per hour</text>\
+         <text x=\"{left}\" y=\"16\">{}: {}, {:+.1} per hour</text>\
          <text x=\"{right}\" y=\"{top}\" text-anchor=\"end\" fill=\"#666\">{most:.0}</text>\
          <text x=\"{right}\" y=\"{}\" text-anchor=\"end\" fill=\"#666\">{:.0} min</text>",
         series.name,
+        verdict.growth.name(),
         verdict.slope,
         bottom + 14.0,
         end / 60.0

@@ -101,7 +101,7 @@ impl Shared {
         let at = self.begun.elapsed();
         let mut values: Vec<(String, Kind, Option<f64>)> = Vec::new();
         for role in ROLES {
-            let pid = pid(&self.cluster, role);
+            let pid = self.cluster.find_pid(role);
             let count =
                 |of: &str| pid.and_then(|pid| entries(Path::new(&format!("/proc/{pid}/{of}"))));
             let memory =
@@ -110,7 +110,7 @@ impl Shared {
             values.push((format!("{role}: descriptors"), Kind::Descriptors, count("fd")));
             values.push((format!("{role}: threads"), Kind::Threads, count("task")));
         }
-        let agent = pid(&self.cluster, "agent");
+        let agent = self.cluster.find_pid("agent");
         let mounts = agent.and_then(|pid| lines(&format!("/proc/{pid}/mountinfo")));
         let rules = self.cluster.run("nft", &["list", "ruleset"]);
         let rules = (rules.code == Some(0)).then(|| rules.stdout.lines().count() as f64);
@@ -122,20 +122,14 @@ impl Shared {
         values.push(("cgroups".to_owned(), Kind::Cgroups, Some(cgroups)));
         let mut series = self.series.lock();
         for (name, kind, value) in values {
-            let Some(value) = value else { continue };
-            let point = Point { at, value, settled };
+            let point = value.map(|value| Point { at, value, settled });
             match series.iter_mut().find(|series| series.name == name) {
-                Some(series) => series.points.push(point),
-                None => series.push(Series { name, kind, points: vec![point] }),
+                Some(series) => series.points.extend(point),
+                // A quantity that is never measured also has a verdict.
+                None => series.push(Series { name, kind, points: point.into_iter().collect() }),
             }
         }
     }
-}
-
-/// Returns the pid of a role, or `None` while it is restarted.
-fn pid(cluster: &Cluster, role: &str) -> Option<u32> {
-    let file = cluster.root().join("run").join(format!("{role}.pid"));
-    fs::read_to_string(file).ok()?.split_whitespace().next()?.parse().ok()
 }
 
 fn entries(directory: &Path) -> Option<f64> {

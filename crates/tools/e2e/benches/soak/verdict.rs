@@ -4,6 +4,28 @@ use std::time::Duration;
 
 use super::samples::{Kind, Point, Series};
 
+/// The fewest settled samples that show growth.
+const FEWEST: usize = 5;
+
+/// The judgement of one quantity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Growth {
+    Flat,
+    Grows,
+    /// There are fewer than [`FEWEST`] settled samples: the run was too short, or the quantity could not be read.
+    Unmeasured,
+}
+
+impl Growth {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Flat => "flat",
+            Self::Grows => "grows",
+            Self::Unmeasured => "unmeasured",
+        }
+    }
+}
+
 /// The result for one quantity.
 pub(crate) struct Verdict {
     pub(crate) name: String,
@@ -12,7 +34,7 @@ pub(crate) struct Verdict {
     pub(crate) limit: f64,
     pub(crate) first: f64,
     pub(crate) last: f64,
-    pub(crate) grows: bool,
+    pub(crate) growth: Growth,
 }
 
 /// Returns the permitted growth per hour, and the change that is noise however short the run is.
@@ -43,13 +65,18 @@ fn verdict(series: &Series, from: Duration) -> Verdict {
         (Some(first), Some(last)) => (last.at - first.at).as_secs_f64() / 3600.0,
         _ => 0.0,
     };
+    let growth = match points.len() {
+        0..FEWEST => Growth::Unmeasured,
+        _ if slope > limit && slope * hours > noise => Growth::Grows,
+        _ => Growth::Flat,
+    };
     Verdict {
         name: series.name.clone(),
         slope,
         limit,
         first: points.first().map_or(0.0, |point| point.value),
         last: points.last().map_or(0.0, |point| point.value),
-        grows: slope > limit && slope * hours > noise,
+        growth,
     }
 }
 
@@ -67,8 +94,8 @@ fn slope(points: &[Point]) -> f64 {
 pub(crate) fn print(verdicts: &[Verdict]) {
     let head = ["", "first", "last", "per hour", "limit"];
     println!("{:<32}{:>12}{:>12}{:>12}{:>12}", head[0], head[1], head[2], head[3], head[4]);
-    for Verdict { name, slope, limit, first, last, grows } in verdicts {
-        let result = if *grows { "grows" } else { "flat" };
+    for Verdict { name, slope, limit, first, last, growth } in verdicts {
+        let result = growth.name();
         println!("{name:<32}{first:>12.1}{last:>12.1}{slope:>12.1}{limit:>12.1}  {result}");
     }
 }

@@ -29,9 +29,9 @@ fn pod(name: &str, key_type: &str) -> Value {
 
 /// Waits for the request of a Pod.
 fn request(s: &Session<'_>, pod: &str) -> Value {
-    let line = format!("get podcertificaterequests --field-selector spec.podName={pod} -o json");
+    let what = format!("podcertificaterequests --field-selector spec.podName={pod}");
     until("the kubelet requests a certificate", || {
-        let list: Value = serde_json::from_str(&s.kubectl(&line).ok()).unwrap_or_default();
+        let list = s.get(&what);
         let found = list["items"][0].clone();
         if found.is_null() { Err(list.to_string()) } else { Ok(found) }
     })

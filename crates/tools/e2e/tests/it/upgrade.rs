@@ -89,8 +89,7 @@ fn upgrades_a_cluster_and_returns_from_a_version_that_does_not_start() {
     });
     let config = alpha.kubectl("-n kube-system get configmap kubeadm-config -o yaml").ok();
     assert!(config.contains(&format!("kubernetesVersion: {CURRENT}")), "{config}");
-    let map = alpha.kubectl("-n kube-system get configmap coredns -o json").ok();
-    let map: serde_json::Value = serde_json::from_str(&map).unwrap();
+    let map = coredns(&alpha);
     let (migrated, backup) = (&map["data"]["Corefile"], &map["data"]["Corefile-backup"]);
     assert!(!migrated.as_str().unwrap().contains("upstream"), "{migrated}");
     assert!(migrated.as_str().unwrap().contains("192.0.2.77 name.example"), "{migrated}");
@@ -109,11 +108,16 @@ fn upgrades_a_cluster_and_returns_from_a_version_that_does_not_start() {
     assert!(plan.contains("up-to-date"), "{plan}");
 }
 
+/// Returns the ConfigMap with the Corefile.
+fn coredns(alpha: &Host<'_>) -> serde_json::Value {
+    let map = alpha.kubectl("-n kube-system get configmap coredns -o json").ok();
+    serde_json::from_str(&map).unwrap()
+}
+
 /// A Corefile with a plugin that Windlass does not have stops an upgrade before it changes anything. One with a removed
 /// option remains, for the upgrade to migrate.
 fn refuses_corefile(alpha: &Host<'_>) {
-    let map = alpha.kubectl("-n kube-system get configmap coredns -o json").ok();
-    let map: serde_json::Value = serde_json::from_str(&map).unwrap();
+    let map = coredns(alpha);
     let default = map["data"]["Corefile"].as_str().unwrap();
     let put = |corefile: String| {
         let patch = serde_json::json!({"data": {"Corefile": corefile}}).to_string();
