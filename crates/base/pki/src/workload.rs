@@ -117,8 +117,13 @@ pub fn verify_possession(
 
 #[cfg(test)]
 mod tests {
+    use aws_lc_rs::{
+        rand::SystemRandom,
+        signature::{RSA_PSS_SHA256, RsaKeyPair},
+    };
+
     use super::*;
-    use crate::{KeyAlgorithm, SigningRequest, Subject};
+    use crate::{KeyAlgorithm, SigningRequest, Subject, pem};
 
     #[test]
     fn signs_requests_with_keys_of_all_types() {
@@ -159,5 +164,20 @@ mod tests {
         assert_eq!(verify_possession(&public, b"uid", &foreign), Ok(false));
         let own = other.sign(b"uid").unwrap();
         assert_eq!(verify_possession(&public, b"uid", &own), Ok(true));
+    }
+
+    #[test]
+    fn verifies_proofs_of_rsa_keys_by_pss_only() {
+        let key = WorkloadKeyType::Rsa3072.generate().unwrap();
+        let public = key.public_der().unwrap();
+        let text = key.to_pkcs8_pem().unwrap();
+        let (_, der) = &pem::blocks_of(&text, "PRIVATE KEY", &["PRIVATE KEY"]).unwrap()[0];
+        let pair = RsaKeyPair::from_pkcs8(der).unwrap();
+        let mut proof = vec![0; pair.public_modulus_len()];
+        pair.sign(&RSA_PSS_SHA256, &SystemRandom::new(), b"uid", &mut proof).unwrap();
+        assert_eq!(verify_possession(&public, b"uid", &proof), Ok(true));
+        assert_eq!(verify_possession(&public, b"other", &proof), Ok(false));
+        let other_scheme = key.sign(b"uid").unwrap();
+        assert_eq!(verify_possession(&public, b"uid", &other_scheme), Ok(false));
     }
 }
