@@ -1,7 +1,7 @@
 //! Runs `kops edit`: changes a stored object in an editor, or with --set and --unset.
 
 use api_meta::FieldError;
-use kops_api::{Kind, Object, VersionName};
+use kops_api::{Kind, Object};
 use kops_store::Registry;
 
 use crate::{
@@ -49,38 +49,33 @@ pub(crate) fn run(
         }
         .into());
     };
-    let edited = if fields.set.is_empty() && fields.unset.is_empty() {
-        edit_in_editor(&object, context)?
-    } else {
-        Some(change_fields(object, fields)?)
-    };
-    match edited {
-        Some(edited) => store_edited(registry, cluster, edited, version, context.now),
-        None => Ok(writeln!(context.out, "Edit cancelled: no changes made.")?),
+    let now = context.now;
+    let store = |edited| store_edited(registry, cluster, edited, version, now);
+    if fields.set.is_empty() && fields.unset.is_empty() {
+        let stored = editor::edit(&object, context, |edited| {
+            check_name(&edited, &object)?;
+            store(edited)
+        })?;
+        if stored.is_none() {
+            writeln!(context.out, "Edit cancelled: no changes made.")?;
+        }
+        return Ok(());
     }
+    store(change_fields(&object, fields)?)
 }
 
-/// Opens an object in the user's editor; returns `None` if it was not changed.
-fn edit_in_editor(
-    object: &Object,
-    context: &CommandEnvironment<'_>,
-) -> Result<Option<Object>, Error> {
-    let text = object.to_yaml(VersionName::V1alpha2);
-    let edited = editor::edit(&text, context.environment)?;
-    if edited.text == text {
-        return Ok(None);
+/// Checks that an edited object still has its kind and name.
+fn check_name(edited: &Object, stored: &Object) -> Result<(), Error> {
+    if edited.kind == stored.kind && edited.name() == stored.name() {
+        return Ok(());
     }
-    let changed = Object::read(&edited.path, edited.text.as_bytes())?;
-    if changed.kind != object.kind || changed.name() != object.name() {
-        let title = |object: &Object| format!("{} {:?}", object.kind.name(), object.name());
-        return Err(Error::Renamed { edited: title(&changed), stored: title(object) });
-    }
-    Ok(Some(changed))
+    let title = |object: &Object| format!("{} {:?}", object.kind.name(), object.name());
+    Err(Error::Renamed { edited: title(edited), stored: title(stored) })
 }
 
 /// Unsets fields, then sets fields, like upstream.
-fn change_fields(mut object: Object, fields: &FieldChanges) -> Result<Object, Error> {
-    let name = object.name().to_owned();
+fn change_fields(stored: &Object, fields: &FieldChanges) -> Result<Object, Error> {
+    let mut object = stored.clone();
     let invalid = |flag: &'static str| {
         move |problem: FieldError| kops_api::Error::Fields {
             what: flag.to_owned(),
@@ -98,10 +93,7 @@ fn change_fields(mut object: Object, fields: &FieldChanges) -> Result<Object, Er
         let path = hub_path(object.kind, path);
         object.set_field(path, text).map_err(invalid("--set"))?;
     }
-    if object.name() != name {
-        let title = |name: &str| format!("{} {name:?}", object.kind.name());
-        return Err(Error::Renamed { edited: title(object.name()), stored: title(&name) });
-    }
+    check_name(&object, stored)?;
     Ok(object)
 }
 

@@ -1,24 +1,28 @@
-//! Opens texts in the user's editor.
+//! Opens objects in the user's editor.
 
-use crate::{error::Error, input::read_text};
+use std::path::PathBuf;
 
-/// The result of an editor.
-pub(crate) struct EditedText {
-    /// The path of the temporary file, for messages.
-    pub(crate) path: String,
-    pub(crate) text: String,
-}
+use kops_api::{Object, VersionName};
+use tempfile::NamedTempFile;
 
-/// Opens a YAML text in the editor that the environment names, and waits for its end.
-pub(crate) fn edit(
-    text: &str,
-    environment: &dyn Fn(&str) -> Option<String>,
-) -> Result<EditedText, Error> {
-    let directory = std::env::temp_dir().display().to_string();
-    let file = tempfile::Builder::new().suffix(".yaml").tempfile();
-    let file = file.map_err(kops_store::Error::file("creating a file in", &directory))?;
+use crate::{environment::CommandEnvironment, error::Error, input::read_text};
+
+/// Opens an object in the editor that the environment names, waits for its end, and passes the edited object to
+/// `store`. Returns `None` without a call if the text was not changed. If the edited text cannot be read or stored,
+/// the error names the file that keeps it.
+pub(crate) fn edit<T>(
+    object: &Object,
+    context: &CommandEnvironment<'_>,
+    store: impl FnOnce(Object) -> Result<T, Error>,
+) -> Result<Option<T>, Error> {
+    let text = object.to_yaml(VersionName::V1alpha2);
+    let environment = context.environment;
+    let directory = environment("TMPDIR").map_or_else(std::env::temp_dir, PathBuf::from);
+    let file = tempfile::Builder::new().suffix(".yaml").tempfile_in(&directory);
+    let file = file
+        .map_err(kops_store::Error::file("creating a file in", &directory.display().to_string()))?;
     let path = file.path().display().to_string();
-    std::fs::write(file.path(), text).map_err(kops_store::Error::file("writing", &path))?;
+    std::fs::write(file.path(), &text).map_err(kops_store::Error::file("writing", &path))?;
     let editor = ["KUBE_EDITOR", "VISUAL", "EDITOR"].into_iter().find_map(environment);
     let editor = editor.unwrap_or_else(|| "vi".to_owned());
     // The editor's variable may contain flags.
@@ -30,5 +34,25 @@ pub(crate) fn edit(
     if !status.success() {
         return Err(Error::Editor { editor, status });
     }
-    Ok(EditedText { text: read_text(&path)?, path })
+    let edited = read_text(&path)?;
+    if edited == text {
+        return Ok(None);
+    }
+    parse(&path, &edited).and_then(store).map(Some).map_err(|cause| keep(file, cause))
+}
+
+/// Parses the only object of a text.
+fn parse(path: &str, text: &str) -> Result<Object, Error> {
+    match kops_api::yaml::parse_all(path, text)?.len() {
+        0 | 1 => Ok(Object::read(path, text.as_bytes())?),
+        count => Err(Error::EditedDocuments { count }),
+    }
+}
+
+/// Keeps an edited file, and returns the error that names it.
+fn keep(file: NamedTempFile, cause: Error) -> Error {
+    match file.keep() {
+        Ok((_, path)) => Error::EditedCopy { path, cause: Box::new(cause) },
+        Err(_) => cause,
+    }
 }

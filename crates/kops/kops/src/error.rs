@@ -173,6 +173,10 @@ pub enum Error {
     ClusterLabel { label: &'static str, kind: &'static str, name: String },
     #[error("the editor {editor:?} ended with {status}")]
     Editor { editor: String, status: std::process::ExitStatus },
+    #[error("the edited text has {count} documents, but one object is edited at a time")]
+    EditedDocuments { count: usize },
+    #[error("{cause}; a copy of your changes is in {}", path.display())]
+    EditedCopy { path: std::path::PathBuf, cause: Box<Error> },
     #[error("the edited object is {edited}, not {stored}: objects cannot be renamed")]
     Renamed { edited: String, stored: String },
     #[error(

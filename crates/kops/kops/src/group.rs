@@ -1,6 +1,6 @@
 //! Runs `kops create instancegroup`.
 
-use kops_api::{Kind, Object, Spec as _, VersionName};
+use kops_api::{Kind, Object, Spec as _};
 use kops_core::{
     Cluster as _,
     create::{NewGroup, create_group},
@@ -56,7 +56,7 @@ pub(crate) fn create(
     }
     let wanted =
         NewGroup { name: &command.group, role, subnets: &command.subnet, zones: &command.zone };
-    let mut group = create_group(&cluster, &wanted)?;
+    let group = create_group(&cluster, &wanted)?;
     if command.dry_run {
         if command.output.is_empty() {
             return Err(Error::MissingOutput);
@@ -66,20 +66,19 @@ pub(crate) fn create(
     if !command.output.is_empty() {
         return Err(Error::Flag { flag: "--output", problem: "is for --dry-run" });
     }
-    if command.edit {
-        group = edit_group(&group, name, context)?;
+    let now = context.now;
+    if !command.edit {
+        return store_group(registry, name, group, now);
     }
-    store_group(registry, name, group, context.now)
+    let stored = editor::edit(&group, context, |edited| {
+        store_group(registry, name, with_cluster(edited, name)?, now)
+    })?;
+    // A proposal that was not changed is stored, too.
+    if stored.is_none() { store_group(registry, name, group, now) } else { Ok(()) }
 }
 
-/// Opens a group in the user's editor.
-fn edit_group(
-    group: &Object,
-    cluster: &str,
-    context: &CommandEnvironment<'_>,
-) -> Result<Object, Error> {
-    let edited = editor::edit(&group.to_yaml(VersionName::V1alpha2), context.environment)?;
-    let mut edited = Object::read(&edited.path, edited.text.as_bytes())?;
+/// Returns an edited group with the label of its cluster.
+fn with_cluster(mut edited: Object, cluster: &str) -> Result<Object, Error> {
     if edited.kind != Kind::InstanceGroup {
         let edited = edited.kind.name().to_owned();
         return Err(Error::Renamed { edited, stored: "an InstanceGroup".to_owned() });

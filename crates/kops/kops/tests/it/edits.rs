@@ -64,7 +64,8 @@ fn stores_what_the_editor_leaves() {
     let place = store_with_workers();
     let edit = |editor: &str| {
         let args = ["edit", "ig", "nodes", "--name", "demo.local"];
-        place.kops_with(&args, &[("EDITOR", editor)])
+        let temporary = place.dir.path().display().to_string();
+        place.kops_with(&args, &[("EDITOR", editor), ("TMPDIR", &temporary)])
     };
     assert_eq!(edit("true").unwrap(), "Edit cancelled: no changes made.\n");
     edit("sed -i s/maxSize:.1/maxSize:\\ 2/").unwrap();
@@ -75,10 +76,16 @@ fn stores_what_the_editor_leaves() {
         ("sed -i s/name:.nodes/name:\\ other/", "cannot be renamed"),
         ("sed -i s/maxSize/maxsize/", "spec.maxsize"),
         ("truncate -s 0", "reading"),
+        ("sed -i '$a ---\\nkind: InstanceGroup'", "2 documents"),
     ] {
         let error = edit(editor).unwrap_err();
         assert!(error.contains(reason), "{editor}: {error}");
         assert_eq!(place.objects(), before, "{editor}");
+        let copy = error.split_once("a copy of your changes is in ");
+        assert_eq!(copy.is_some(), editor != "false", "{editor}: {error}");
+        if let Some((_, copy)) = copy {
+            assert!(std::path::Path::new(copy).exists(), "{editor}");
+        }
     }
 }
 
@@ -87,7 +94,8 @@ fn creates_instance_groups() {
     let place = TestStore::with_cluster("metal");
     let create = |args: &[&str], editor: &str| {
         let all = [&["create", "instancegroup"], args, &["--name", "demo.local"]].concat();
-        place.kops_with(&all, &[("EDITOR", editor)])
+        let temporary = place.dir.path().display().to_string();
+        place.kops_with(&all, &[("EDITOR", editor), ("TMPDIR", &temporary)])
     };
     let before = place.objects();
     let shown = create(&["nodes", "--dry-run", "-o", "yaml"], "false").unwrap();

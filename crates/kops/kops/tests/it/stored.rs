@@ -8,7 +8,7 @@ pub(crate) const CLUSTER: &str = "apiVersion: kops.k8s.io/v1alpha2\nkind: Cluste
 pub(crate) const GROUP: &str = "apiVersion: kops.k8s.io/v1alpha2\nkind: InstanceGroup\nmetadata:\n  name: cp\n  labels: {kops.k8s.io/cluster: demo.local}\nspec: {role: Master, minSize: 1, maxSize: 1, subnets: [a]}\n";
 
 pub(crate) struct TestStore {
-    dir: tempfile::TempDir,
+    pub(crate) dir: tempfile::TempDir,
 }
 
 impl TestStore {
