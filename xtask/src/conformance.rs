@@ -22,8 +22,10 @@ use crate::{
 mod cluster;
 mod images;
 mod list;
+mod namespace;
 mod nodes;
 mod page;
+mod registry;
 mod report;
 mod results;
 mod runtime;
@@ -162,7 +164,9 @@ fn run_on_cluster(
 ) -> Result<()> {
     let version = cluster::containerd_version(&args.peer)?;
     let file = directory.join("cluster.json");
-    let mut results = if args.again { Results::load(&file)? } else { Results::new(&file) };
+    let runtime = runtime::name(&version);
+    let mut results =
+        if args.again { Results::load(&file, runtime)? } else { Results::new(&file, runtime) };
     let (mut possible, mut impossible) = (Vec::new(), Outcomes::new());
     for test in tests {
         if outcome_of(&results.outcomes, test).state == State::Passed {
@@ -194,9 +198,9 @@ fn run_on_cluster(
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let date = output(&mut program("date", ["-u", "+%-d %B %Y"]))?;
         let setting = format!(
-            "Run on {} on {cores} cores with {}; the last run took {minutes} minutes.",
+            "Run on {} on {cores} cores with {};\nthe last run took {minutes} minutes.",
             date.trim(),
-            runtime::name(&version)
+            results.runtimes()
         );
         let all = suite.conformance_tests(&list::Selection::default(), directory)?;
         let page = page::render(&all, &results.outcomes, &setting);

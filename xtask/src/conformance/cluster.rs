@@ -1,13 +1,13 @@
 //! The cluster on which all conformance tests run: three nodes of `windlass up`, in a network namespace of their own.
 
 use std::{
-    ffi::{OsStr, OsString},
+    ffi::OsString,
     fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
-use super::suite::Target;
+use super::{namespace, registry::Registry, suite::Target};
 use crate::{
     error::{During, Result},
     file::create_directory,
@@ -15,27 +15,17 @@ use crate::{
 };
 
 const NAME: &str = "conformance";
-const NAMESPACE: &str = "windlass-conformance";
 /// The usual root of a cluster with this name. `up` imports the archives of its directory `images`.
 const ROOT: &str = "/var/lib/windlass/conformance";
 const NODES: &str = "3";
 /// The time in seconds in which every node imports the images and becomes ready.
 const TIMEOUT: &str = "900";
 
-/// The first node's interface, with an address of the range for documentation (RFC 5737), and a carrier.
-const NETWORK: &[&str] = &[
-    "link set lo up",
-    "link add eth0 type veth peer name eth0-peer",
-    "address add 192.0.2.10/24 dev eth0",
-    "link set eth0 up",
-    "link set eth0-peer up",
-    "route add default via 192.0.2.1",
-];
-
 pub(super) struct Cluster {
     windlass: PathBuf,
     directory: PathBuf,
     kubeconfig: PathBuf,
+    registry: Option<Registry>,
 }
 
 impl Drop for Cluster {
@@ -54,31 +44,32 @@ impl Cluster {
         images: &Path,
         directory: &Path,
     ) -> Result<Self> {
-        let this = Self {
+        let mut this = Self {
             windlass: windlass.to_owned(),
             directory: directory.to_owned(),
             kubeconfig: directory.join("kubeconfig"),
+            registry: None,
         };
         // An interrupted run may have left its cluster.
         this.remove()?;
-        output(&mut program("ip", ["netns", "add", NAMESPACE]))?;
-        for line in NETWORK {
-            output(program("ip", ["-n", NAMESPACE]).args(line.split_whitespace()))?;
-        }
-        let forward = "echo 1 >/proc/sys/net/ipv4/ip_forward";
-        pass(inside("sh").args(["-c", forward]))?;
+        namespace::create()?;
         // A restart of the machine removes the namespace, but not the cluster's files.
         output(&mut this.windlass("down"))?;
         let archives = Path::new(ROOT).join("images");
         create_directory(&archives)?;
         let copy = archives.join("conformance.tar");
         fs::copy(images, &copy).during("copying the images to", copy.display())?;
+        let registry = Registry::start(directory)?;
+        let config = directory.join("cluster.yaml");
+        Registry::configure(&config)?;
         let mut up = this.windlass("up");
-        up.args(["--nodes", NODES, "--timeout", TIMEOUT]);
+        up.args(["--nodes", NODES, "--timeout", TIMEOUT, "--config"]).arg(&config);
         if has_containerd(peer) {
             up.env("PATH", path_with(peer)?);
         }
         pass(&mut up)?;
+        registry.fill(&Path::new(ROOT).join("run/containerd/containerd.sock"))?;
+        this.registry = Some(registry);
         Ok(this)
     }
 
@@ -86,13 +77,13 @@ impl Cluster {
         Target {
             directory: &self.directory,
             kubeconfig: &self.kubeconfig,
-            namespace: Some(NAMESPACE),
+            namespace: Some(namespace::NAME),
             nodes: None,
         }
     }
 
     fn windlass(&self, subcommand: &str) -> Command {
-        let mut command = inside(&self.windlass);
+        let mut command = namespace::inside(&self.windlass);
         command.args([subcommand, "--name", NAME, "--root", ROOT, "--kubeconfig"]);
         command.arg(&self.kubeconfig);
         command
@@ -100,19 +91,12 @@ impl Cluster {
 
     /// Removes the cluster and the namespace, if they exist.
     fn remove(&self) -> Result<()> {
-        if !Path::new("/run/netns").join(NAMESPACE).exists() {
+        if !namespace::exists() {
             return Ok(());
         }
         output(&mut self.windlass("down"))?;
-        output(&mut program("ip", ["netns", "delete", NAMESPACE])).map(drop)
+        namespace::delete()
     }
-}
-
-/// Returns a command in the network namespace. `ip netns exec` would hide the control groups.
-fn inside(name: impl AsRef<OsStr>) -> Command {
-    let mut command = program("nsenter", [format!("--net=/run/netns/{NAMESPACE}")]);
-    command.arg("--").arg(name);
-    command
 }
 
 fn has_containerd(peer: &Path) -> bool {

@@ -15,7 +15,7 @@ const HEAD: &str = "# Conformance tests that were run
 `cargo xtask conformance --peer DIR` runs upstream's conformance tests of Kubernetes v1.36 on a cluster of
 `windlass up --nodes 3`, and writes this page. `DIR` holds upstream's `e2e.test`, `agnhost` and `sample-apiserver`. The
 other images that the tests use are made from Debian's packages (`xtask/facts/conformance-images.tsv`). A `containerd`
-in `DIR` replaces the machine's.
+in `DIR` replaces the machine's. The nodes pull from Debian's `docker-registry`, which has the same stand-ins.
 ";
 
 const FOOT: &str = "
@@ -116,10 +116,10 @@ mod tests {
         let tests =
             ["[sig-a] one [Conformance]", "[sig-a] two", "[sig-b] three", "[sig-b] four"].map(test);
         let outcome = |state, message: &str, first_failure: Option<&str>| Outcome {
-            state,
             seconds: 1.5,
             message: message.to_owned(),
             first_failure: first_failure.map(str::to_owned),
+            ..Outcome::new(state)
         };
         let outcomes = Outcomes::from([
             (tests[0].name.clone(), outcome(State::Passed, "", Some("slow"))),

@@ -45,11 +45,19 @@ pub(super) struct Outcome {
     pub(super) message: String,
     /// The message of the first failure, if the test has run again.
     pub(super) first_failure: Option<String>,
+    /// The container runtime of the nodes on which the test ran.
+    pub(super) runtime: String,
 }
 
 impl Outcome {
     pub(super) fn new(state: State) -> Self {
-        Self { state, seconds: 0.0, message: String::new(), first_failure: None }
+        Self {
+            state,
+            seconds: 0.0,
+            message: String::new(),
+            first_failure: None,
+            runtime: String::new(),
+        }
     }
 
     /// The outcome of a test that the suite did not report, because it has no such test or crashed.
