@@ -97,13 +97,21 @@ pub(super) fn of(page: &str, state: &State, readiness: &Readiness, age: Duration
     checks.extend(hooks.map(|(name, step)| {
         check(name, is_graced || step.is_none_or(|step| readiness.progress.is_done(step)))
     }));
-    if state.config.encryption.as_ref().is_some_and(|encryption| encryption.is_checked()) {
+    let has_plugins =
+        || state.config.encryption.as_ref().is_some_and(|encryption| encryption.is_checked());
+    if checks_plugins(page) && has_plugins() {
         checks.push(check("kms-providers", !readiness.plugins_ill.load(Ordering::Relaxed)));
     }
     if page == "readyz" {
         checks.push(check("shutdown", !readiness.stopping.load(Ordering::Relaxed)));
     }
     checks
+}
+
+/// Reports whether a page checks the KMS plugins. `/livez` does not, as upstream: a restart of the server would not
+/// heal a plugin, but lose the decrypted seeds.
+pub(super) fn checks_plugins(page: &str) -> bool {
+    PAGES.contains(&page) && page != "livez"
 }
 
 /// Reports whether the checks of the start pass in any case, as upstream within `--livez-grace-period`.

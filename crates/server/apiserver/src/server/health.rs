@@ -141,16 +141,19 @@ fn metrics_page(state: &State, instruments: &Instruments) -> Response<Body> {
     response::bytes(StatusCode::OK, metrics::CONTENT_TYPE, instruments.metrics.text())
 }
 
-/// Checks the KMS plugins if the request is for a health endpoint. Each plugin caches its result for some seconds.
+/// Checks the KMS plugins if the request is for a health endpoint that reports them. Each plugin caches its result for
+/// some seconds. Only the first of several failures is logged, because clients poll.
 pub(super) async fn check_plugins(state: &State, readiness: &Readiness, path: &str) {
     let first = path.trim_matches('/').split('/').next();
-    let about = first.is_some_and(|page| PAGES.contains(&page));
+    let about = first.is_some_and(checks::checks_plugins);
     let Some(encryption) = state.config.encryption.as_ref().filter(|_| about) else { return };
     let health = encryption.health().await;
-    if let Err(error) = &health {
+    let were_ill = readiness.plugins_ill.swap(health.is_err(), Ordering::Relaxed);
+    if let Err(error) = health
+        && !were_ill
+    {
         tracing::warn!(%error, "kms-providers check failed");
     }
-    readiness.plugins_ill.store(health.is_err(), Ordering::Relaxed);
 }
 
 /// Answers a health endpoint, or a single check below it.

@@ -76,7 +76,9 @@ async fn encrypts_and_rewrites_secrets_with_first_key() {
     api.post("/api/v1/namespaces/default/configmaps", &config).await.ok();
     let open = first.store.get("/registry/configmaps/default/one").await.unwrap().0.unwrap();
     assert!(open.value.starts_with(b"{"));
-    assert_eq!(api.get("/healthz/kms-providers").await.code, 200);
+    for (page, code) in [("healthz", 200), ("readyz", 200), ("livez", 404)] {
+        assert_eq!(api.get(&format!("/{page}/kms-providers")).await.code, code, "{page}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
