@@ -20,6 +20,7 @@ mod pod;
 mod queue;
 mod request;
 mod resource;
+mod server_verifier;
 mod tls;
 
 pub use self::http::{
@@ -35,4 +36,5 @@ pub use pod::ServiceAccountError;
 pub use queue::WorkQueue;
 pub use request::{Body, Client, List, Transport, Watch, WatchEvent, empty, full, read};
 pub use resource::Resource;
+pub use server_verifier::server_verifier;
 pub use tls::{ClientTls, TlsError, TlsFiles, TlsMaterial};

@@ -13,6 +13,8 @@ use rustls::{
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject};
 
+use crate::server_verifier::server_verifier;
+
 /// A client's TLS settings. Settings from files are reloaded when the files change: new connections use the renewed
 /// certificate, and a transport replaces its open connection.
 #[derive(Clone)]
@@ -164,13 +166,16 @@ impl TlsMaterial {
         } else {
             let mut roots = RootCertStore::empty();
             let ca = self.ca.as_deref().ok_or(TlsError::NoAuthority)?;
-            for certificate in certificates(ca, "certificate authority")? {
-                roots.add(certificate).map_err(|e| TlsError::Pem {
+            let authorities = certificates(ca, "certificate authority")?;
+            for certificate in &authorities {
+                roots.add(certificate.clone()).map_err(|e| TlsError::Pem {
                     part: "certificate authority",
                     detail: e.to_string(),
                 })?;
             }
-            builder.with_root_certificates(roots)
+            let verifier =
+                server_verifier(roots, authorities).map_err(|_| TlsError::NoAuthority)?;
+            builder.dangerous().with_custom_certificate_verifier(verifier)
         };
         match (&self.certificate, &self.key) {
             (Some(certificate), Some(key)) => {
