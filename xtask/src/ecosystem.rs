@@ -21,12 +21,13 @@ const USAGE: &str = "usage: cargo xtask ecosystem --programs DIR [--only TEST]
   --programs DIR   the directory of the programs and manifests that are listed below
   --only TEST      only this test; repeatable
 
-The environment variable WINDLASS is the path of a binary to use instead of a new build. PostgreSQL and Prometheus come
-from Debian's packages and run also in `cargo xtask test`. The images are packed from static programs, so build them
-with CGO_ENABLED=0. The files of DIR, by test:";
+The environment variable WINDLASS is the path of a binary to use instead of a new build. PostgreSQL, Prometheus,
+Glewlwyd and syslog-ng come from Debian's packages and run also in `cargo xtask test`. The images are packed from static
+programs, so build them with CGO_ENABLED=0; only the mock KMS plugin runs on this machine and needs cgo.
+The files of DIR, by test:";
 
 /// The tests that need only Debian's packages.
-const DEBIAN: [&str; 2] = ["postgres", "prometheus"];
+const DEBIAN: [&str; 4] = ["glewlwyd", "postgres", "prometheus", "syslog_ng"];
 
 #[derive(Debug, PartialEq)]
 struct Options {
@@ -99,6 +100,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     }
     let tools = step("prepare the machine", || {
         machine::install_to_test(false)?;
+        machine::install(&[("softhsm2-util", "softhsm2")])?;
         machine::forward_packets()?;
         tools::directory()
     })?;

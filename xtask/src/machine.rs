@@ -51,6 +51,11 @@ const TO_TEST: &[Requirement] = &[
     // Workloads that Debian packages.
     ("/usr/lib/postgresql/15/bin/postgres", "postgresql-15"),
     ("prometheus", "prometheus"),
+    // An OpenID Connect provider and its database.
+    ("glewlwyd", "glewlwyd"),
+    ("sqlite3", "sqlite3"),
+    // A log collector.
+    ("syslog-ng", "syslog-ng-core"),
     // An independent Kubernetes client.
     ("/usr/lib/python3/dist-packages/kubernetes/__init__.py", "python3-kubernetes"),
 ];

@@ -4,9 +4,12 @@
 mod cert_manager;
 mod csi;
 mod gatekeeper;
+mod glewlwyd;
+mod kms;
 mod kueue;
 mod metrics;
 mod postgres;
 mod prometheus;
 mod rules;
+mod syslog_ng;
 mod tekton;
