@@ -24,7 +24,7 @@ pub enum Error {
         files.join("\n  ")
     )]
     Hashes { files: Vec<String> },
-    #[error("{setting}: clusters on aws do not support this yet; remove it")]
+    #[error("{setting}: clusters on aws and gce do not support this yet; remove it")]
     Unsupported { setting: String },
     #[error(
         "{directory} of the state store may hold only one SSH key, AWS' limit: delete the others"

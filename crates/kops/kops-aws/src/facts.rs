@@ -1,4 +1,4 @@
-//! The user's table of facts about AWS: `update cluster --target=terraform` calls no cloud.
+//! The user's table of facts about a cloud: `update cluster --target=terraform` calls no cloud.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Builds the model of a cluster on AWS from the store and the user's files. Facts about AWS are arguments.
+//! Builds the model of a cluster on AWS or GCE from the store and the user's files. Facts about clouds are arguments.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,7 +11,10 @@ use api_meta::Tree as _;
 use kops_api::Object;
 use kops_core::{
     Machines, NodeInputs, World, complete, complete_group,
-    model::aws::{self, AwsInputs, Model},
+    model::{
+        aws::{self, AwsInputs},
+        gce::{self, GceInputs},
+    },
     scheduler_config,
 };
 use kops_store::{ClusterObjects, KOPS_VERSION, Keyset, Registry, read_channel};
@@ -21,11 +24,11 @@ use serde_json::Value;
 use crate::{error::Error, facts::CloudFacts};
 
 /// The model of a cluster, and the objects to store for it.
-pub struct BuiltModel {
+pub struct BuiltModel<M = aws::Model> {
     /// The complete spec.
     pub cluster: Object,
     /// The model.
-    pub model: Model,
+    pub model: M,
     keysets: Keysets,
     /// An SSH key to store: its name in the store, and the key.
     pub ssh_key: Option<(String, String)>,
@@ -63,29 +66,78 @@ pub(crate) struct CompleteCluster {
     world: World,
 }
 
-impl BuiltModel {
+impl<M> BuiltModel<M> {
     /// Returns the keysets that are not yet in the store.
     pub fn new_keysets(&self) -> impl Iterator<Item = &Keyset> {
         self.keysets.all.iter().filter(|keyset| self.keysets.new.contains(&keyset.name))
     }
 }
 
-/// Builds a cluster's model without storing anything.
+/// The inputs of a model that are the same on all clouds.
+struct Gathered {
+    complete: CompleteCluster,
+    node: NodeInputs,
+    addons: BTreeMap<String, String>,
+    ssh_keys: SshKeys,
+    keysets: Keysets,
+}
+
+/// Builds the model of a cluster on AWS without storing anything.
 pub fn build_model(
     registry: &Registry,
     from: &ModelInputs<'_>,
     world: World,
     now: SystemTime,
 ) -> Result<BuiltModel, Error> {
-    let CompleteCluster { cluster, groups, world } =
-        complete_objects(from.user, from.groups, world)?;
-    check_supported(&cluster, &groups)?;
+    let Gathered { complete, node, addons, ssh_keys, keysets } =
+        gather(registry, from, world, now)?;
+    let CompleteCluster { cluster, groups, world } = complete;
+    if ssh_keys.all.len() > 1 {
+        return Err(Error::SshKeys { directory: ssh_key_directory(from.stored) });
+    }
+    let inputs = AwsInputs { node, world, ssh_keys: ssh_keys.all, addons, ..AwsInputs::default() };
+    let model = with_hashes(
+        inputs,
+        |inputs| &mut inputs.node,
+        |inputs| aws::aws(&cluster, &groups, inputs),
+    )?;
+    Ok(BuiltModel { cluster, model, keysets, ssh_key: ssh_keys.new })
+}
+
+/// Builds the model of a cluster on GCE without storing anything.
+pub fn build_gce_model(
+    registry: &Registry,
+    from: &ModelInputs<'_>,
+    world: World,
+    now: SystemTime,
+) -> Result<BuiltModel<gce::Model>, Error> {
+    let Gathered { complete, node, addons, ssh_keys, keysets } =
+        gather(registry, from, world, now)?;
+    let CompleteCluster { cluster, groups, .. } = complete;
+    let inputs = GceInputs { node, ssh_keys: ssh_keys.all, addons };
+    let model = with_hashes(
+        inputs,
+        |inputs| &mut inputs.node,
+        |inputs| gce::gce(&cluster, &groups, inputs),
+    )?;
+    Ok(BuiltModel { cluster, model, keysets, ssh_key: ssh_keys.new })
+}
+
+/// Completes the objects, and reads the other inputs.
+fn gather(
+    registry: &Registry,
+    from: &ModelInputs<'_>,
+    world: World,
+    now: SystemTime,
+) -> Result<Gathered, Error> {
+    let complete = complete_objects(from.user, from.groups, world)?;
+    check_supported(&complete.cluster, &complete.groups)?;
     let ssh_keys = ssh_keys(from.stored, from.ssh_public_key)?;
     let addons = match from.addons {
         Some(directory) => read_addons(directory)?,
         None => stored_addons(from.stored)?,
     };
-    let keysets = keysets(registry, &cluster, now)?;
+    let keysets = keysets(registry, &complete.cluster, now)?;
     let mut node = NodeInputs {
         kops: KOPS_VERSION.to_owned(),
         hashes: from.facts.hashes(),
@@ -96,23 +148,21 @@ pub fn build_model(
     for keyset in &keysets.all {
         node.keysets.insert(keyset.name.clone(), keyset.public()?);
     }
-    let inputs = AwsInputs { node, world, ssh_keys: ssh_keys.all, addons, ..AwsInputs::default() };
-    let model = model_with_hashes(&cluster, &groups, inputs)?;
-    Ok(BuiltModel { cluster, model, keysets, ssh_key: ssh_keys.new })
+    Ok(Gathered { complete, node, addons, ssh_keys, keysets })
 }
 
-/// Builds the model. All unknown hashes are reported at once, because there are more than a dozen.
-fn model_with_hashes(
-    cluster: &Object,
-    groups: &[Object],
-    mut inputs: AwsInputs,
-) -> Result<Model, Error> {
+/// Builds a model. All unknown hashes are reported at once, because there are more than a dozen.
+fn with_hashes<I, M>(
+    mut inputs: I,
+    node: impl Fn(&mut I) -> &mut NodeInputs,
+    build: impl Fn(&I) -> Result<M, kops_core::Error>,
+) -> Result<M, Error> {
     let mut missing = Vec::new();
     let model = loop {
-        match aws::aws(cluster, groups, &inputs) {
+        match build(&inputs) {
             Err(kops_core::Error::Unknown { what: "file", name, .. }) => {
                 // A placeholder until the next unknown hash is found; it is not used.
-                inputs.node.hashes.insert(name.clone(), String::new());
+                node(&mut inputs).hashes.insert(name.clone(), String::new());
                 missing.push(name);
             }
             done => break done?,
@@ -178,6 +228,9 @@ fn keysets(registry: &Registry, cluster: &Object, now: SystemTime) -> Result<Key
     Ok(Keysets { all, new })
 }
 
+/// The directory of SSH keys, below the cluster's.
+const SSH_KEYS: &str = "pki/ssh/public/admin";
+
 /// The SSH public keys of a cluster's machines.
 struct SshKeys {
     all: Vec<String>,
@@ -185,28 +238,28 @@ struct SshKeys {
     new: Option<(String, String)>,
 }
 
-/// Returns the stored SSH keys, or the given one.
+/// Returns the directory of a cluster's SSH keys in the store.
+fn ssh_key_directory(stored: &ClusterObjects<'_>) -> String {
+    format!("{}/{SSH_KEYS}", stored.cluster())
+}
+
+/// Returns the stored SSH keys, and the given one.
 fn ssh_keys(stored: &ClusterObjects<'_>, path: Option<&str>) -> Result<SshKeys, Error> {
-    let directory = "pki/ssh/public/admin";
     let mut all = Vec::new();
-    for name in stored.names(directory) {
+    for name in stored.names(SSH_KEYS) {
         if let Some((content, _)) = stored.read(&name)? {
             all.push(String::from_utf8_lossy(&content).into_owned());
         }
     }
-    let directory = format!("{}/{directory}", stored.cluster());
     let mut new = None;
     if let Some(path) = path {
         let key = fs::read_to_string(path)
             .map_err(kops_store::Error::file("reading the SSH key", path))?;
         let name = aws::fingerprint(&key)?.replace(':', "");
         if !all.contains(&key) {
-            new = Some((format!("{directory}/{name}"), key.clone()));
+            new = Some((format!("{}/{name}", ssh_key_directory(stored)), key.clone()));
             all.push(key);
         }
-    }
-    if all.len() > 1 {
-        return Err(Error::SshKeys { directory });
     }
     Ok(SshKeys { all, new })
 }

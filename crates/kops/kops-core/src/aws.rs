@@ -31,8 +31,8 @@ mod security_group;
 mod ssh_key;
 mod store_object;
 mod subnet;
-pub(crate) mod terraform;
 mod volume;
+pub(crate) mod writer;
 
 pub use self::{
     answers::Answers,

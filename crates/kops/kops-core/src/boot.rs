@@ -74,7 +74,7 @@ pub(crate) fn asks_kops_controller(cluster: &Object) -> bool {
 }
 
 /// Reports whether the API's load balancer forwards to kops-controller.
-fn is_balanced(cluster: &Object) -> bool {
+pub(crate) fn is_balanced(cluster: &Object) -> bool {
     let balancer = cluster.spec.opt_at("api.loadBalancer");
     let aws = cluster.cloud() == CloudName::Aws;
     match cluster.dns() {

@@ -16,10 +16,13 @@ use crate::{
     change,
     environment::CommandEnvironment,
     error::Error,
-    flags::{CloudFlag, CreateCluster, Target, UpdateCluster},
+    flags::{CloudFlag, Clouds, CreateCluster, Target, UpdateCluster},
     input::read_text,
     update,
 };
+
+/// The cloud whose resources only Terraform creates.
+const GCE: &str = "gce";
 
 /// Returns the options that the flags describe. With cloud local, some have other defaults.
 fn options(command: &CreateCluster, state: &str, name: &str) -> Result<Options, Error> {
@@ -93,6 +96,8 @@ fn options(command: &CreateCluster, state: &str, name: &str) -> Result<Options, 
         api_load_balancer_type: network.api_loadbalancer_type.clone(),
         api_ssl_certificate: network.api_ssl_certificate.clone(),
         cloud_labels: command.cloud_labels.clone(),
+        project: command.gce.project.clone().unwrap_or_default(),
+        gce_service_account: command.gce.gce_service_account.clone().unwrap_or_default(),
         sets: command.set.clone(),
         unsets: command.unset.clone(),
         ..usual
@@ -101,16 +106,28 @@ fn options(command: &CreateCluster, state: &str, name: &str) -> Result<Options, 
 
 /// Rejects unsupported clouds, and flags of other clouds.
 fn check_cloud(command: &CreateCluster, cloud: &str) -> Result<(), Error> {
-    if !["", "aws", "local", "metal"].contains(&cloud) {
+    if !["", "aws", "gce", "local", "metal"].contains(&cloud) {
         return Err(Error::CloudFlag(cloud.to_owned()));
     }
     // Without a cloud, the creation fails by itself.
-    let mut flags = command.cloud_flags().filter(|flag| !cloud.is_empty() && flag.cloud != cloud);
-    if let Some(CloudFlag { flag, cloud: of }) = flags.next() {
-        return Err(Error::ForeignFlag { flag, of, cloud: cloud.to_owned() });
+    let mut flags = command.cloud_flags();
+    let foreign = flags.find(|one| !cloud.is_empty() && !one.clouds.contains(cloud));
+    // Networks on GCE have no range.
+    let network_cidr = CloudFlag { flag: "--network-cidr", clouds: Clouds::Aws };
+    let foreign =
+        foreign.or((cloud == GCE && !command.network_cidr.is_empty()).then_some(network_cidr));
+    if let Some(CloudFlag { flag, clouds }) = foreign {
+        return Err(Error::ForeignFlag { flag, of: clouds.words(), cloud: cloud.to_owned() });
     }
     if command.out.is_some() && command.target == Target::Direct {
         return Err(Error::TargetFlag { flag: "--out", target: Target::Terraform });
+    }
+    if cloud == GCE && command.gce.project.as_deref().is_none_or(str::is_empty) {
+        return Err(Error::Flag { flag: "--project", problem: "is required with --cloud gce" });
+    }
+    if cloud == GCE && command.yes && command.target == Target::Direct {
+        let cluster = command.cluster.clone().unwrap_or_default();
+        return Err(Error::TerraformOnly { cluster });
     }
     Ok(())
 }
@@ -189,11 +206,14 @@ pub(crate) async fn run(
     if command.yes || command.target == Target::Terraform {
         return apply(registry, command, &name, context).await;
     }
+    if options.cloud == GCE {
+        return suggest(&name, &groups, "--target=terraform", context);
+    }
     writeln!(context.out, "Previewing changes that will be made:\n")?;
     if let Err(cause) = apply(registry, command, &name, context).await {
         return Err(Error::Preview { cluster: name, cause: Box::new(cause) });
     }
-    suggest(&name, &groups, context)
+    suggest(&name, &groups, "--yes", context)
 }
 
 /// Shows or makes the changes of a stored cluster.
@@ -213,10 +233,11 @@ async fn apply(
     update::run(registry, &update, name, context).await
 }
 
-/// Prints the commands that usually follow.
+/// Prints the commands that usually follow. `flag` is that of the update.
 fn suggest(
     name: &str,
     groups: &[Object],
+    flag: &str,
     context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let out = &mut context.out;
@@ -234,7 +255,7 @@ fn suggest(
     }
     writeln!(
         out,
-        "\nFinally configure your cluster with: kops update cluster --name {name} --yes\n"
+        "\nFinally configure your cluster with: kops update cluster --name {name} {flag}\n"
     )?;
     Ok(())
 }

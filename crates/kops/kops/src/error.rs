@@ -133,10 +133,15 @@ pub enum Error {
     LateLogs { machines: String },
     #[error("cannot specify {flag} with \"all\"")]
     FlagWithAll { flag: &'static str },
-    #[error("cloud {0:?} is not supported: use --cloud local, metal or aws")]
+    #[error("cloud {0:?} is not supported: use --cloud local, metal, aws or gce")]
     CloudFlag(String),
     #[error("{flag} is for --cloud {of}, not --cloud {cloud}")]
     ForeignFlag { flag: &'static str, of: &'static str, cloud: String },
+    #[error(
+        "cluster {cluster:?} is on gce, whose resources only Terraform creates: use kops update cluster \
+         --target=terraform"
+    )]
+    TerraformOnly { cluster: String },
     #[error(
         "instance group {group:?} has no machine type: set --control-plane-size and --node-size, or \
          defaultMachineTypes in the file of --known"

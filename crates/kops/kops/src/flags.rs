@@ -20,7 +20,7 @@ pub(crate) use self::{
         Completion, Descriptions, Export, ExportKubeconfig, Helpers, KubectlAuth, ShowVersion,
     },
     connection::Connection,
-    create_cluster::{CloudFlag, CreateCluster},
+    create_cluster::{CloudFlag, Clouds, CreateCluster},
     get::{Get, GetTarget},
     instance::DeleteInstance,
     stored::{CreateGroup, CreateSecret, CreateSshKey, Edit, FieldChanges, SecretFile},
@@ -32,7 +32,8 @@ pub(crate) use self::{
 /// kOps' commands: clusters in a state store, and their machines on this host (cloud local) or on AWS
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The state store: file:///path or s3://bucket/path (or KOPS_STATE_STORE) [default: file:///var/lib/windlass/kops]
+    /// The state store: file:///path, s3://bucket/path or gs://bucket/path (or KOPS_STATE_STORE)
+    /// [default: file:///var/lib/windlass/kops]
     #[arg(long, global = true)]
     pub(crate) state: Option<String>,
     /// The cluster (or KOPS_CLUSTER_NAME)

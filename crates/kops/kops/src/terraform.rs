@@ -1,19 +1,23 @@
-//! Runs `kops update cluster --target=terraform`: writes a cluster on AWS as a configuration for the user's Terraform.
+//! Runs `kops update cluster --target=terraform`: writes a cluster on AWS or GCE as a configuration for the user's
+//! Terraform.
 //!
 //! Keys are written to the state store directly, as upstream does, and nowhere else. Terraform writes all other
-//! objects. AWS is not called: facts come from the spec and the table of `--known`.
+//! objects. The cloud is not called: facts come from the spec and the table of `--known`.
 
 use std::{
     collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
+    time::SystemTime,
 };
 
 use kops_api::{Object, Spec as _};
-use kops_aws::{CloudFacts, ModelInputs, build_model};
+use kops_aws::{BuiltModel, CloudFacts, ModelInputs, build_gce_model, build_model};
 use kops_core::{
-    model::aws::{Body, Model, StoreObject},
-    render::terraform::{Files, Settings, terraform},
+    CloudName, Cluster as _,
+    direct::Selection,
+    model::aws::{Body, StoreObject},
+    render::terraform::{self, Files, Settings},
 };
 use kops_store::{ClusterObjects, Registry, key_changes};
 use serde_json::Value;
@@ -86,30 +90,73 @@ async fn build(
         ssh_public_key: command.ssh_public_key.as_deref(),
         kubelet,
     };
-    let built = build_model(registry, &inputs, facts.world(), context.now)?;
-    let settings = settings(&built.cluster, &built.model, &facts)?;
-    let is_stored = selection.store_lifecycle().is_applied();
-    let files = terraform(&built.model, &Settings { selection, ..settings })?;
-    if !is_stored {
-        return Ok(Built { files, is_new: false, warnings });
-    }
-    for keyset in built.new_keysets() {
-        for change in key_changes(registry, user.name(), keyset)? {
-            change.carry_out(registry)?;
-        }
-    }
-    if let Some((path, key)) = &built.ssh_key {
-        registry.write_object(path, key.as_bytes(), &Precondition::Absent, Secrecy::Open)?;
-    }
-    Ok(Built { files, is_new: built.new_keysets().next().is_some(), warnings })
+    let work = Work { registry, inputs: &inputs, selection: &selection, now: context.now };
+    let built = if user.cloud() == CloudName::Gce { work.write_gce()? } else { work.write_aws()? };
+    Ok(Built { warnings, ..built })
 }
 
-fn settings(cluster: &Object, model: &Model, facts: &CloudFacts) -> Result<Settings, Error> {
-    let mut regions = BTreeSet::new();
-    for resource in model.resources.values() {
-        if let Body::StoreObject(StoreObject { bucket, .. }) = &resource.body {
-            regions.insert(facts.region_of(bucket)?);
+/// The inputs of a configuration.
+struct Work<'a> {
+    registry: &'a Registry,
+    inputs: &'a ModelInputs<'a>,
+    selection: &'a Selection,
+    now: SystemTime,
+}
+
+impl Work<'_> {
+    /// Builds the configuration of a cluster on AWS.
+    fn write_aws(&self) -> Result<Built, Error> {
+        let facts = self.inputs.facts;
+        let built = build_model(self.registry, self.inputs, facts.world(), self.now)?;
+        let buckets = built.model.resources.values().filter_map(|resource| match &resource.body {
+            Body::StoreObject(StoreObject { bucket, .. }) => Some(bucket.as_str()),
+            _ => None,
+        });
+        let settings = settings(&built.cluster, buckets, facts)?;
+        let files = terraform::aws(&built.model, &settings, self.selection)?;
+        Ok(Built { files, is_new: self.store_keys(&built)?, warnings: Vec::new() })
+    }
+
+    /// Builds the configuration of a cluster on GCE.
+    fn write_gce(&self) -> Result<Built, Error> {
+        let facts = self.inputs.facts;
+        let built = build_gce_model(self.registry, self.inputs, facts.world(), self.now)?;
+        let buckets = built.model.s3_buckets.iter().map(String::as_str);
+        let settings = settings(&built.cluster, buckets, facts)?;
+        let files = terraform::gce(&built.model, &settings)?;
+        Ok(Built { files, is_new: self.store_keys(&built)?, warnings: Vec::new() })
+    }
+
+    /// Stores new keys, unless the selection leaves the store alone. Returns `true` if there were new ones.
+    fn store_keys<M>(&self, built: &BuiltModel<M>) -> Result<bool, Error> {
+        if !self.selection.store_lifecycle().is_applied() {
+            return Ok(false);
         }
+        for keyset in built.new_keysets() {
+            for change in key_changes(self.registry, built.cluster.name(), keyset)? {
+                change.carry_out(self.registry)?;
+            }
+        }
+        if let Some((path, key)) = &built.ssh_key {
+            self.registry.write_object(
+                path,
+                key.as_bytes(),
+                &Precondition::Absent,
+                Secrecy::Open,
+            )?;
+        }
+        Ok(built.new_keysets().next().is_some())
+    }
+}
+
+fn settings<'a>(
+    cluster: &Object,
+    buckets: impl Iterator<Item = &'a str>,
+    facts: &CloudFacts,
+) -> Result<Settings, Error> {
+    let mut regions = BTreeSet::new();
+    for bucket in buckets {
+        regions.insert(facts.region_of(bucket)?);
     }
     if regions.len() > 1 {
         let all = regions.into_iter().collect::<Vec<_>>().join(", ");
@@ -126,7 +173,6 @@ fn settings(cluster: &Object, model: &Model, facts: &CloudFacts) -> Result<Setti
         provider: texts("providerExtraConfig"),
         files_provider: texts("filesProviderExtraConfig"),
         files_region: regions.pop_first().unwrap_or_default(),
-        ..Settings::default()
     })
 }
 

@@ -31,6 +31,9 @@ pub(crate) async fn run(
     if command.target == Target::Terraform {
         return terraform::run(registry, command, &cluster, context).await;
     }
+    if cluster.cloud() == CloudName::Gce {
+        return Err(Error::TerraformOnly { cluster: name.to_owned() });
+    }
     if cluster.cloud() == CloudName::Aws {
         return aws::update(registry, command, &cluster, context).await;
     }
@@ -64,7 +67,11 @@ fn check_flags(command: &UpdateCluster, cluster: &Object) -> Result<(), Error> {
         ("--lifecycle-overrides", !command.lifecycle_overrides.is_empty()),
     ];
     if let Some((flag, _)) = has_network.into_iter().find(|(_, given)| *given && !aws) {
-        let problem = "is for clouds whose network and roles kops makes; cloud local has none";
+        let problem = if cluster.cloud() == CloudName::Gce {
+            "is not supported on gce: all resources are in one configuration"
+        } else {
+            "is for clouds whose network and roles kops makes; cloud local has none"
+        };
         return Err(Error::Flag { flag, problem });
     }
     for (flag, is_given, problem) in [

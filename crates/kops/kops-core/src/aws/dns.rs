@@ -12,9 +12,9 @@ use super::{
     load_balancer::alias,
     operations::{Creation, Header, IdSource, Limit, Operations, Update},
     scope::Scope,
-    terraform::{hcl::Block, writer::Writer},
+    writer::Writer,
 };
-use crate::{error::Error, names::dns_name};
+use crate::{error::Error, names::dns_name, terraform::hcl::Block};
 
 fn route53(operation: &'static str, parameters: Value) -> Call {
     Call::new("route53", operation, parameters)

@@ -13,9 +13,9 @@ use super::{
     kind::{Ref, Tags},
     operations::{Creation, Header, IdSource, Operations, Update},
     scope::Scope,
-    terraform::{hcl::Block, writer::Writer},
+    writer::Writer,
 };
-use crate::error::Error;
+use crate::{error::Error, terraform::hcl::Block};
 
 fn events(operation: &'static str, parameters: Value) -> Call {
     Call::new("events", operation, parameters)

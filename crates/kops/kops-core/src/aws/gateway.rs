@@ -12,9 +12,9 @@ use super::{
     kind::Ref,
     operations::{Creation, Header, Limit, Operations, Update},
     scope::Scope,
-    terraform::{hcl::Block, writer::Writer},
+    writer::Writer,
 };
-use crate::error::Error;
+use crate::{error::Error, terraform::hcl::Block};
 
 const INTERNET_GATEWAYS: Listing = Listing {
     operation: "DescribeInternetGateways",

@@ -13,12 +13,12 @@ use super::{
     kind::{Ref, Tags},
     operations::{Creation, Header, IdSource, Operations, Update},
     scope::Scope,
-    terraform::{
-        hcl::{Block, Expr},
-        writer::Writer,
-    },
+    writer::Writer,
 };
-use crate::error::Error;
+use crate::{
+    error::Error,
+    terraform::hcl::{Block, Expr},
+};
 
 fn iam(operation: &'static str, parameters: Value) -> Call {
     Call::new("iam", operation, parameters)

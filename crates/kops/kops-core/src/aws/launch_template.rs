@@ -17,13 +17,13 @@ use super::{
     kind::{Ref, Tags},
     operations::{Creation, Header, Operations, Update},
     scope::Scope,
-    terraform::{
-        hcl::{Block, Expr},
-        writer::Writer,
-    },
     volume::Ebs,
+    writer::Writer,
 };
-use crate::error::Error;
+use crate::{
+    error::Error,
+    terraform::hcl::{Block, Expr},
+};
 
 const LAUNCH_TEMPLATES: Listing = Listing {
     operation: "DescribeLaunchTemplates",

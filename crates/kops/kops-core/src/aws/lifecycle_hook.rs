@@ -17,9 +17,9 @@ use super::{
     operations::{Creation, Header, IdSource, Operations, Update},
     scaling_group::{autoscaling, present},
     scope::Scope,
-    terraform::{hcl::Block, writer::Writer},
+    writer::Writer,
 };
-use crate::error::Error;
+use crate::{error::Error, terraform::hcl::Block};
 
 /// The prefix of the tags that record hooks. The hook's name follows; the value is [`record`].
 const RECORD: &str = "kops.k8s.io/lifecycle-hook/";

@@ -14,12 +14,12 @@ use super::{
     kind::{Ref, Tags},
     operations::{Creation, Header, IdSource, Operations, Update},
     scope::Scope,
-    terraform::{
-        hcl::{Block, Expr},
-        writer::Writer,
-    },
+    writer::Writer,
 };
-use crate::error::Error;
+use crate::{
+    error::Error,
+    terraform::hcl::{Block, Expr},
+};
 
 /// The attributes of a target group.
 const DELAY: &str = "deregistration_delay.timeout_seconds";

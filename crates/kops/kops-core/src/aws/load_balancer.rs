@@ -15,12 +15,13 @@ use super::{
     kind::{Kind, Ref, Tags},
     operations::{Creation, Header, IdSource, Limit, Operations, Update},
     scope::Scope,
-    terraform::{
-        hcl::{Block, Expr},
-        writer::Writer,
-    },
+    writer::Writer,
 };
-use crate::{error::Error, names::dns_name};
+use crate::{
+    error::Error,
+    names::dns_name,
+    terraform::hcl::{Block, Expr},
+};
 
 /// Returns the DNS name and the hosted zone in a description of a load balancer.
 pub(crate) fn described_alias(balancer: &Value) -> String {

@@ -12,12 +12,12 @@ use super::{
     kind::Ref,
     operations::{Creation, Header, IdSource, Operations, Update},
     scope::Scope,
-    terraform::{
-        hcl::{Block, Expr},
-        writer::Writer,
-    },
+    writer::Writer,
 };
-use crate::error::Error;
+use crate::{
+    error::Error,
+    terraform::hcl::{Block, Expr},
+};
 
 const VPCS: Listing = Listing { operation: "DescribeVpcs", list: "vpcSet", id: "vpcId" };
 const DHCP_OPTIONS: Listing =

@@ -9,9 +9,9 @@ use super::{
     fields::tag_pairs,
     kind::{Kind, Ref, Tags},
     scope::Scope,
-    terraform::{hcl::Block, writer::Writer},
+    writer::Writer,
 };
-use crate::error::Error;
+use crate::{error::Error, terraform::hcl::Block};
 
 /// The operations of one kind of resources: comparison with the existing ones, calls, and Terraform.
 pub(crate) trait Operations {

@@ -12,12 +12,12 @@ use super::{
     kind::Ref,
     operations::{Creation, Header, IdSource, Operations, Update},
     scope::Scope,
-    terraform::{
-        hcl::{Block, Expr},
-        writer::Writer,
-    },
+    writer::Writer,
 };
-use crate::error::Error;
+use crate::{
+    error::Error,
+    terraform::hcl::{Block, Expr},
+};
 
 const ROUTE_TABLES: Listing =
     Listing { operation: "DescribeRouteTables", list: "routeTableSet", id: "routeTableId" };

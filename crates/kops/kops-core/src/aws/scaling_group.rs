@@ -11,12 +11,12 @@ use super::{
     kind::{Ref, Tags},
     operations::{Creation, Header, IdSource, Limit, Operations, Update},
     scope::Scope,
-    terraform::{
-        hcl::{Block, Expr},
-        writer::Writer,
-    },
+    writer::Writer,
 };
-use crate::error::Error;
+use crate::{
+    error::Error,
+    terraform::hcl::{Block, Expr},
+};
 
 /// The most scaling groups in one page, AWS' limit.
 const PAGE: i64 = 100;

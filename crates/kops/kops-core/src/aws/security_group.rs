@@ -12,12 +12,12 @@ use super::{
     kind::Ref,
     operations::{Creation, Header, IdSource, Operations},
     scope::Scope,
-    terraform::{
-        hcl::{Block, Expr},
-        writer::Writer,
-    },
+    writer::Writer,
 };
-use crate::error::Error;
+use crate::{
+    error::Error,
+    terraform::hcl::{Block, Expr},
+};
 
 const SECURITY_GROUPS: Listing =
     Listing { operation: "DescribeSecurityGroups", list: "securityGroupInfo", id: "groupId" };

@@ -11,9 +11,9 @@ use super::{
     existing::{ExistingResource, Fields, IdentifiedResource, Ids},
     operations::{Creation, Header, Operations},
     scope::Scope,
-    terraform::{hcl::Block, writer::Writer},
+    writer::Writer,
 };
-use crate::error::Error;
+use crate::{error::Error, terraform::hcl::Block};
 
 const KEY_PAIRS: Listing = Listing { operation: "DescribeKeyPairs", list: "keySet", id: "keyName" };
 

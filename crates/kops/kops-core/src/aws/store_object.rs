@@ -6,23 +6,13 @@ use super::{
     existing::{ExistingResource, IdentifiedResource, Ids},
     operations::{Creation, Header, Operations},
     scope::Scope,
-    terraform::{
-        hcl::{Block, Expr},
-        writer::Writer,
-    },
+    writer::Writer,
 };
-use crate::error::Error;
-
-/// An object of the state store in a bucket.
-#[derive(Clone, Debug)]
-pub struct StoreObject {
-    /// The bucket.
-    pub bucket: String,
-    /// The object's key.
-    pub key: String,
-    /// The content.
-    pub content: String,
-}
+pub use crate::terraform::files::StoreObject;
+use crate::{
+    error::Error,
+    terraform::{files::s3_object, hcl::Block},
+};
 
 impl Operations for StoreObject {
     fn find_existing(_scope: &Scope, _answers: &Answers) -> Vec<IdentifiedResource> {
@@ -38,11 +28,6 @@ impl Operations for StoreObject {
     }
 
     fn terraform(&self, own: &Header<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
-        let mut block = Block::default();
-        block.text("bucket", &self.bucket).text("key", &self.key);
-        block.value("content", writer.text_file(own.kind, own.name, "content", &self.content)?);
-        block.value("provider", Expr::Token("aws.files".to_owned()));
-        block.text("server_side_encryption", "AES256");
-        Ok(block)
+        s3_object(own.name, self, &mut writer.files)
     }
 }

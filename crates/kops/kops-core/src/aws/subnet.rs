@@ -12,12 +12,12 @@ use super::{
     kind::Ref,
     operations::{Creation, Header, Limit, Operations, Update},
     scope::Scope,
-    terraform::{
-        hcl::{Block, Expr},
-        writer::Writer,
-    },
+    writer::Writer,
 };
-use crate::error::Error;
+use crate::{
+    error::Error,
+    terraform::hcl::{Block, Expr},
+};
 
 const SUBNETS: Listing =
     Listing { operation: "DescribeSubnets", list: "subnetSet", id: "subnetId" };

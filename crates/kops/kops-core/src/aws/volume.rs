@@ -11,12 +11,12 @@ use super::{
     fields::fields,
     operations::{Creation, Header, Operations, Update},
     scope::Scope,
-    terraform::{
-        hcl::{Block, Expr},
-        writer::Writer,
-    },
+    writer::Writer,
 };
-use crate::error::Error;
+use crate::{
+    error::Error,
+    terraform::hcl::{Block, Expr},
+};
 
 const VOLUMES: Listing =
     Listing { operation: "DescribeVolumes", list: "volumeSet", id: "volumeId" };

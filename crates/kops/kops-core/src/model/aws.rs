@@ -19,11 +19,9 @@ pub(crate) mod names;
 mod network;
 mod policy;
 mod statements;
-mod store;
 mod template;
 mod termination;
 mod unsupported;
-mod user_data;
 mod volumes;
 
 use kops_api::Object;
@@ -41,7 +39,13 @@ pub use crate::aws::{
     ScalingGroup, SecurityGroup, SecurityGroupRule, SpotOptions, SshKey, StoreObject, Subnet, Tags,
     TargetGroup, TlsTermination, Volume, Vpc, VpcCidr, WarmPool, Zone, ZoneAssociation,
 };
-use crate::error::Error;
+use crate::{
+    error::Error,
+    model::{
+        bucket::Scheme,
+        store::{self, NamedObject, StoreContext},
+    },
+};
 
 /// Builds the model of a complete cluster and its complete groups. Unsupported fields are rejected by name.
 pub fn aws(cluster: &Object, groups: &[Object], inputs: &AwsInputs) -> Result<Model, Error> {
@@ -59,7 +63,23 @@ pub fn aws(cluster: &Object, groups: &[Object], inputs: &AwsInputs) -> Result<Mo
     iam::add(&context, &mut model)?;
     termination::add(&context, &mut model)?;
     groups::add(&context, &mut model)?;
-    store::add(&context, &mut model)?;
+    add_store(&context, &mut model)?;
     model.check()?;
     Ok(model)
+}
+
+/// Adds the objects that machines read from the state store.
+fn add_store(context: &context::Context<'_>, model: &mut Model) -> Result<(), Error> {
+    let objects = store::objects(StoreContext {
+        cluster: context.cluster,
+        groups: context.groups,
+        node: &context.inputs.node,
+        addons: &context.inputs.addons,
+        key_set: &context.inputs.key_set,
+        schemes: &[Scheme::S3],
+    })?;
+    for NamedObject { name, object, .. } in objects {
+        model.add(name, Tags::new(), object);
+    }
+    Ok(())
 }

@@ -3,6 +3,7 @@
 mod completed;
 mod created;
 mod direct;
+mod gce;
 #[path = "../../../kops-api/tests/it/golden.rs"]
 mod golden;
 mod mock;

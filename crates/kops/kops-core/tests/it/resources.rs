@@ -6,8 +6,9 @@ use kops_core::{
     DnsZone, Error, Image, Machines, NodeKeyset, World,
     channel::Channel,
     complete, complete_group,
+    direct::Selection,
     model::aws::{AwsInputs, Body, Kind as Made, Model, Ref, aws},
-    render::terraform::{Files, Settings, terraform},
+    render::terraform::{self, Files, Settings},
 };
 use serde_json::json;
 
@@ -131,7 +132,7 @@ impl Small {
             files_region: "eu-west-1".to_owned(),
             ..Settings::default()
         };
-        terraform(&self.model()?, &settings)
+        terraform::aws(&self.model()?, &settings, &Selection::default())
     }
 
     /// Returns the error of rendering the cluster.
@@ -265,7 +266,7 @@ fn rejects_unknown_resources_by_name() {
                 let part = json!([{"name": "a", "type": "text/x-shellscript", "content": content}]);
                 s.groups[1].spec.put("additionalUserData", part);
             },
-            "limit of 16384: set compressUserData",
+            "limit of 16384 on aws: set compressUserData",
         ),
         (|s| s.cluster.spec.put("cloudProvider", json!({"gce": {}})), "a model of cloud gce"),
         (

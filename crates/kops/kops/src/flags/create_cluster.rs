@@ -9,7 +9,7 @@ use super::target::Target;
 pub(crate) struct CreateCluster {
     /// The cluster's name, which is also its DNS name
     pub(crate) cluster: Option<String>,
-    /// The cloud of its machines: local (this machine), metal or aws [default: aws, if the zones are zones of aws]
+    /// The cloud of its machines: local (this machine), metal, aws or gce [default: aws, if the zones are zones of aws]
     #[arg(long)]
     pub(crate) cloud: Option<String>,
     /// A file with the recommended versions
@@ -78,7 +78,7 @@ pub(crate) struct CreateCluster {
     /// The directory for the configuration of --target=terraform [default: out/terraform]
     #[arg(long)]
     pub(crate) out: Option<String>,
-    /// A file for aws with facts that AWS is then not asked for, as of update cluster
+    /// A file for aws and gce with facts that the cloud is then not asked for, as of update cluster
     #[arg(long)]
     pub(crate) known: Option<String>,
     /// Show the objects, and store nothing; with --output
@@ -90,48 +90,51 @@ pub(crate) struct CreateCluster {
     /// Create its machines, too
     #[arg(short, long)]
     pub(crate) yes: bool,
-    /// The flags of machines on AWS.
+    /// The flags of machines in clouds.
     #[command(flatten)]
     pub(crate) machines: MachineFlags,
-    /// The flags of networks on AWS.
+    /// The flags of networks in clouds.
     #[command(flatten)]
     pub(crate) network: NetworkFlags,
+    /// The flags of clusters on GCE.
+    #[command(flatten)]
+    pub(crate) gce: GceFlags,
     /// The flags of clouds that are not supported.
     #[command(flatten)]
     pub(crate) foreign: ForeignFlags,
 }
 
-/// The flags of machines on AWS.
+/// The flags of machines in clouds. [`AWS_ONLY`] lists those that GCE lacks.
 #[derive(clap::Args, Debug)]
 pub(crate) struct MachineFlags {
-    /// The image of all machines on AWS
+    /// The image of all machines on AWS or GCE
     #[arg(long, default_value = "")]
     pub(crate) image: String,
-    /// The image of control planes on AWS
+    /// The image of control planes on AWS or GCE
     #[arg(long, alias = "master-image", default_value = "")]
     pub(crate) control_plane_image: String,
-    /// The image of workers on AWS
+    /// The image of workers on AWS or GCE
     #[arg(long, default_value = "")]
     pub(crate) node_image: String,
-    /// The image of bastions on AWS
+    /// The image of bastions on AWS or GCE
     #[arg(long, default_value = "")]
     pub(crate) bastion_image: String,
-    /// The machine types of control planes on AWS; several are alternatives
+    /// The machine types of control planes on AWS or GCE; several are alternatives on AWS
     #[arg(long, alias = "master-size", value_delimiter = ',')]
     pub(crate) control_plane_size: Vec<String>,
-    /// The machine types of workers on AWS; several are alternatives
+    /// The machine types of workers on AWS or GCE; several are alternatives on AWS
     #[arg(long, value_delimiter = ',')]
     pub(crate) node_size: Vec<String>,
-    /// The size of control planes' disks on AWS, in GB
+    /// The size of control planes' disks on AWS or GCE, in GB
     #[arg(long, alias = "master-volume-size", default_value_t = 0)]
     pub(crate) control_plane_volume_size: u32,
-    /// The size of workers' disks on AWS, in GB
+    /// The size of workers' disks on AWS or GCE, in GB
     #[arg(long, default_value_t = 0)]
     pub(crate) node_volume_size: u32,
-    /// The type of control planes' disks on AWS
+    /// The type of control planes' disks on AWS or GCE
     #[arg(long, default_value = "")]
     pub(crate) control_plane_volume_type: String,
-    /// The type of workers' disks on AWS, such as gp3
+    /// The type of workers' disks on AWS or GCE, such as gp3
     #[arg(long, default_value = "")]
     pub(crate) node_volume_type: String,
     /// The tenancy of control planes on AWS: default or dedicated
@@ -146,33 +149,33 @@ pub(crate) struct MachineFlags {
     /// Additional security groups of workers on AWS
     #[arg(long, value_delimiter = ',')]
     pub(crate) node_security_groups: Vec<String>,
-    /// Give machines on AWS public addresses, or none [default: by the subnet]
+    /// Give machines on AWS or GCE public addresses, or none [default: by the subnet]
     #[arg(long, go_bool())]
     pub(crate) associate_public_ip: Option<bool>,
-    /// Create a bastion on AWS, with --topology private
+    /// Create a bastion on AWS or GCE, with --topology private
     #[arg(long, go_bool(), default_value_t = false)]
     pub(crate) bastion: bool,
     /// The program that starts workers on AWS: cloudgroups or karpenter
     #[arg(long, default_value = "cloudgroups")]
     pub(crate) instance_manager: String,
-    /// A file with the SSH public key for machines on AWS
+    /// A file with the SSH public key for machines on AWS or GCE
     #[arg(long)]
     pub(crate) ssh_public_key: Option<String>,
     /// Encrypt etcd's disks on AWS, or do not [default: true]
     #[arg(long, go_bool())]
     pub(crate) encrypt_etcd_storage: Option<bool>,
-    /// The type of etcd's disks on AWS
+    /// The type of etcd's disks on AWS or GCE
     #[arg(long, default_value = "")]
     pub(crate) etcd_storage_type: String,
 }
 
-/// The flags of networks on AWS.
+/// The flags of networks in clouds. [`AWS_ONLY`] lists those that GCE lacks.
 #[derive(clap::Args, Debug)]
 pub(crate) struct NetworkFlags {
-    /// The ID of an existing VPC on AWS
+    /// The ID of an existing VPC on AWS, or the name of a network on GCE
     #[arg(long, alias = "vpc", default_value = "")]
     pub(crate) network_id: String,
-    /// The IDs of existing subnets on AWS
+    /// The IDs or names of existing subnets on AWS or GCE
     #[arg(long, value_delimiter = ',')]
     pub(crate) subnets: Vec<String>,
     /// The IDs of existing utility subnets on AWS
@@ -184,7 +187,7 @@ pub(crate) struct NetworkFlags {
     /// Use IPv6 for Pods on AWS
     #[arg(long)]
     pub(crate) ipv6: bool,
-    /// The type of the API's load balancer on AWS: public or internal
+    /// The type of the API's load balancer on AWS or GCE: public or internal
     #[arg(long, default_value = "")]
     pub(crate) api_loadbalancer_type: String,
     /// The ARN of the certificate of the API's load balancer on AWS
@@ -195,13 +198,20 @@ pub(crate) struct NetworkFlags {
     pub(crate) discovery_store: String,
 }
 
+/// The flags of clusters on GCE.
+#[derive(clap::Args, Debug)]
+pub(crate) struct GceFlags {
+    /// The project on GCE
+    #[arg(long)]
+    pub(crate) project: Option<String>,
+    /// The existing service account of all machines on GCE [default: kOps makes one for each role]
+    #[arg(long)]
+    pub(crate) gce_service_account: Option<String>,
+}
+
 /// The flags of clouds that are not supported. Each is rejected by name.
 #[derive(clap::Args, Debug)]
 pub(crate) struct ForeignFlags {
-    #[arg(long, hide = true)]
-    pub(crate) project: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) gce_service_account: Option<String>,
     #[arg(long, hide = true)]
     pub(crate) os_dns_servers: Option<String>,
     #[arg(long, hide = true)]
@@ -224,25 +234,74 @@ pub(crate) struct ForeignFlags {
 pub(crate) struct CloudFlag {
     /// The flag.
     pub(crate) flag: &'static str,
-    /// The cloud that has the flag.
-    pub(crate) cloud: &'static str,
+    /// The clouds that have the flag.
+    pub(crate) clouds: Clouds,
 }
 
+/// The clouds that have a flag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Clouds {
+    Aws,
+    Gce,
+    AwsAndGce,
+    Openstack,
+}
+
+impl Clouds {
+    /// Reports whether a cloud has the flag.
+    pub(crate) fn contains(self, cloud: &str) -> bool {
+        match self {
+            Self::AwsAndGce => ["aws", "gce"].contains(&cloud),
+            one => one.words() == cloud,
+        }
+    }
+
+    /// Returns the clouds for an error.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::Aws => "aws",
+            Self::Gce => "gce",
+            Self::AwsAndGce => "aws or gce",
+            Self::Openstack => "openstack",
+        }
+    }
+}
+
+/// The flags of machines and networks that only AWS has.
+const AWS_ONLY: [&str; 11] = [
+    "--control-plane-tenancy",
+    "--node-tenancy",
+    "--control-plane-security-groups",
+    "--node-security-groups",
+    "--instance-manager",
+    "--encrypt-etcd-storage",
+    "--utility-subnets",
+    "--disable-subnet-tags",
+    "--ipv6",
+    "--api-ssl-certificate",
+    "--discovery-store",
+];
+
 impl CreateCluster {
-    /// Returns the given flags that only one cloud has.
+    /// Returns the given flags that only some clouds have.
     pub(crate) fn cloud_flags(&self) -> impl Iterator<Item = CloudFlag> {
         let own = [
             ("--target=terraform", self.target == Target::Terraform),
             ("--out", self.out.is_some()),
             ("--known", self.known.is_some()),
         ];
-        let of = |cloud| {
-            move |(flag, given): (&'static str, bool)| given.then_some(CloudFlag { flag, cloud })
+        let given = |clouds| {
+            move |(flag, given): (&'static str, bool)| given.then_some(CloudFlag { flag, clouds })
         };
-        let aws = own.into_iter().chain(self.machines.given()).chain(self.network.given());
-        let aws = aws.filter_map(of("aws"));
-        let gce = self.foreign.gce().into_iter().filter_map(of("gce"));
-        aws.chain(gce).chain(self.foreign.openstack().into_iter().filter_map(of("openstack")))
+        let made = own.into_iter().chain(self.machines.given()).chain(self.network.given());
+        let made = made.filter_map(|(flag, is_given)| {
+            let is_aws = AWS_ONLY.contains(&flag);
+            let clouds = if is_aws { Clouds::Aws } else { Clouds::AwsAndGce };
+            is_given.then_some(CloudFlag { flag, clouds })
+        });
+        let gce = self.gce.given().into_iter().filter_map(given(Clouds::Gce));
+        let openstack = self.foreign.openstack().into_iter().filter_map(given(Clouds::Openstack));
+        made.chain(gce).chain(openstack)
     }
 }
 
@@ -290,15 +349,17 @@ impl NetworkFlags {
     }
 }
 
-impl ForeignFlags {
-    /// Returns the flags of gce, and whether each is given.
-    fn gce(&self) -> [(&'static str, bool); 2] {
+impl GceFlags {
+    /// Returns all flags, and whether each is given.
+    fn given(&self) -> [(&'static str, bool); 2] {
         [
             ("--project", self.project.is_some()),
             ("--gce-service-account", self.gce_service_account.is_some()),
         ]
     }
+}
 
+impl ForeignFlags {
     /// Returns the flags of openstack, and whether each is given.
     fn openstack(&self) -> [(&'static str, bool); 8] {
         [

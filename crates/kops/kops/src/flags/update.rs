@@ -66,11 +66,11 @@ pub struct UpdateCluster {
     /// The directory for the configuration [default: out/terraform]
     #[arg(long)]
     pub(crate) out: Option<String>,
-    /// A file for aws with hashes of files, and with --target=terraform with the facts that AWS would be asked for
-    /// (account, images, machineTypes, dnsZones, networks, bucketRegions)
+    /// A file for aws and gce with hashes of files, and with --target=terraform with the facts that AWS would be
+    /// asked for (account, images, machineTypes, dnsZones, networks, bucketRegions)
     #[arg(long)]
     pub(crate) known: Option<String>,
-    /// A directory for aws with upstream's add-ons in the layout of a state store [default: those of the store]
+    /// A directory for aws and gce with upstream's add-ons in the layout of a state store [default: those of the store]
     #[arg(long)]
     pub(crate) addons: Option<String>,
     /// The SSH public key for the machines

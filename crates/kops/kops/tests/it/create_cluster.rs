@@ -158,7 +158,11 @@ fn stores_nothing_when_refused() {
     fs::write(&key, "no key\n").unwrap();
     let missing = demo.place.path("none");
     for (flags, reason) in [
-        (&["--cloud", "gce"][..], "cloud \"gce\" is not supported"),
+        (&["--cloud", "digitalocean"][..], "use --cloud local, metal, aws or gce"),
+        (&["--cloud", "gce"], "--project is required with --cloud gce"),
+        (&["--cloud", "gce", "--node-tenancy", "a"], "is for --cloud aws, not --cloud gce"),
+        (&["--cloud", "gce", "--network-cidr", "10.0.0.0/8"], "is for --cloud aws, not"),
+        (&["--cloud", "gce", "--ipv6"], "--ipv6 is for --cloud aws, not --cloud gce"),
         (&["--cloud", "openstack", "--os-network", "n"], "cloud \"openstack\" is not supported"),
         (&["--cloud", "x\"; rm"], "is not supported"),
         (&["--project", "p"], "--project is for --cloud gce, not --cloud aws"),
@@ -171,7 +175,7 @@ fn stores_nothing_when_refused() {
         (&["--os-network", "1"], "--os-network is for --cloud openstack"),
         (&["--os-octavia=true"], "--os-octavia is for --cloud openstack"),
         (&["--os-octavia-provider", "1"], "--os-octavia-provider is for --cloud openstack"),
-        (&["--cloud", "local"], "--target=terraform is for --cloud aws, not --cloud local"),
+        (&["--cloud", "local"], "--target=terraform is for --cloud aws or gce, not --cloud local"),
         (&["--dry-run"], "--dry-run needs --output"),
         (&["-o", "yaml"], "--output is for --dry-run"),
         (&["--subnets", "subnet-9"], "subnet \"subnet-9\" does not exist"),
@@ -190,7 +194,10 @@ fn stores_nothing_when_refused() {
         assert!(!demo.place.has("demo.example.com"), "{flags:?} has stored something");
     }
     for (flags, reason) in [
-        (&["--node-size", "m5.large"][..], "--node-size is for --cloud aws, not --cloud local"),
+        (
+            &["--node-size", "m5.large"][..],
+            "--node-size is for --cloud aws or gce, not --cloud local",
+        ),
         (&["--image", "i"], "--image is for --cloud aws"),
         (&["--ssh-public-key", "k"], "--ssh-public-key is for --cloud aws"),
         (&["--out", "o"], "--out is for --cloud aws"),

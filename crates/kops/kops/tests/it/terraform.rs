@@ -18,8 +18,12 @@ struct Demo {
 
 impl Demo {
     fn new() -> Self {
+        Self::of(CLUSTER)
+    }
+
+    fn of(cluster: &str) -> Self {
         let demo = Self { place: TestStore::new() };
-        let file = demo.place.file(CLUSTER);
+        let file = demo.place.file(cluster);
         demo.place.kops(&["create", "-f", &file]).unwrap_or_else(|e| panic!("{e}"));
         demo.place.write(
             "addons/bootstrap-channel.yaml",
@@ -52,12 +56,16 @@ impl Demo {
 
     /// Returns the table with the hashes that the command reports as missing.
     fn known(&self) -> String {
-        let refused = self.update(KNOWN).expect_err("no hash is known");
+        self.with_hashes(KNOWN)
+    }
+
+    fn with_hashes(&self, known: &str) -> String {
+        let refused = self.update(known).expect_err("no hash is known");
         let urls: Vec<&str> = refused.lines().filter_map(|line| line.strip_prefix("  ")).collect();
         assert!(urls.iter().any(|url| url.ends_with("linux/amd64/nodeup")), "{refused}");
         let files =
             urls.iter().map(|url| format!("- {{canonical: '{url}', sha: {}}}\n", "a1".repeat(32)));
-        format!("{KNOWN}files:\n{}", files.collect::<String>())
+        format!("{known}files:\n{}", files.collect::<String>())
     }
 
     /// Returns all written files, by name.
@@ -154,4 +162,82 @@ fn rejects_missing_facts_before_storing_anything() {
     }
     let refused = demo.place.kops(&["update", "cluster", "demo.example.com"]).unwrap_err();
     assert!(refused.contains("read its configuration at s3://store/demo.example.com"), "{refused}");
+}
+
+const ON_GCE: &str = "apiVersion: kops.k8s.io/v1alpha2\nkind: Cluster\nmetadata: {name: demo.example.com}\nspec:\n  channel: stable\n  cloudProvider: gce\n  configBase: gs://store/demo.example.com\n  kubernetesVersion: 1.36.1\n  networking: {cni: {}}\n  nonMasqueradeCIDR: 100.64.0.0/10\n  authorization: {rbac: {}}\n  iam: {}\n  kubernetesApiAccess: [198.51.100.0/24]\n  project: demo\n  etcdClusters:\n  - {name: main, etcdMembers: [{name: a, instanceGroup: cp}]}\n  subnets: [{name: us-test1, region: us-test1, type: Public, cidr: 10.0.0.0/20}]\n  topology: {dns: {type: None}}\n  api: {loadBalancer: {type: Public}}\n---\napiVersion: kops.k8s.io/v1alpha2\nkind: InstanceGroup\nmetadata:\n  name: cp\n  labels: {kops.k8s.io/cluster: demo.example.com}\nspec: {role: Master, image: a/b, machineType: e2-medium, minSize: 1, maxSize: 1, subnets: [us-test1], zones: [us-test1-a]}\n---\napiVersion: kops.k8s.io/v1alpha2\nkind: InstanceGroup\nmetadata:\n  name: workers\n  labels: {kops.k8s.io/cluster: demo.example.com}\nspec: {role: Node, image: a/b, machineType: e2-medium, minSize: 2, maxSize: 4, subnets: [us-test1], zones: [us-test1-a]}\n";
+
+#[test]
+fn writes_configuration_of_a_cluster_on_gce() {
+    let demo = Demo::of(ON_GCE);
+    let known = demo.with_hashes("machineTypes: {}\n");
+    demo.update(&known).unwrap();
+    let written = demo.written();
+    let main = written.iter().find(|(name, _)| name.ends_with("/kubernetes.tf"));
+    let main = main.map(|(_, text)| text.as_str()).unwrap_or_default();
+    for part in [
+        "resource \"google_compute_instance_group_manager\" \"a-workers-demo-example-com\" {",
+        "\"ssh-keys\"                        = \"admin: ssh-ed25519 ",
+        "resource \"google_storage_bucket_object\" \"kops-version-txt\" {",
+        "\"${path.module}/data/google_compute_instance_template_cp-demo-example-com_metadata_user-data\"",
+    ] {
+        assert!(main.contains(part), "{part}:\n{main}");
+    }
+    for (name, text) in &written {
+        assert!(!text.contains("PRIVATE KEY") && !text.contains("UFJJVkFURSBLRVk"), "{name}");
+    }
+    let keyset = "demo.example.com/pki/private/kubernetes-ca/keyset.yaml";
+    assert!(demo.place.read(keyset).contains("privateMaterial"));
+    // A second run writes the same keys and the same files.
+    demo.update(&known).unwrap();
+    assert_eq!(demo.written(), written);
+}
+
+#[test]
+fn rejects_what_needs_the_api_of_gce() {
+    let demo = Demo::of(ON_GCE);
+    let name = "demo.example.com";
+    let only = "only Terraform creates";
+    for (arguments, reason) in [
+        (&["update", "cluster", name][..], only),
+        (&["update", "cluster", name, "--yes"], only),
+        (
+            &["update", "cluster", name, "--target=terraform", "--phase", "network"],
+            "--phase is not supported on gce",
+        ),
+        (&["rolling-update", "cluster", name, "--yes"], "cloud gce is not supported"),
+        (&["validate", "cluster", name], "cloud gce is not supported"),
+        (&["get", "instances", name], "cloud gce is not supported"),
+        (&["delete", "instance", "a", "--name", name, "--yes"], "cloud gce is not supported"),
+        (&["reconcile", "cluster", name, "--yes"], "cloud gce is not supported"),
+        (&["delete", "cluster", name, "--yes"], "may have machines in its cloud"),
+    ] {
+        let refused = demo.place.kops(arguments).expect_err(reason);
+        assert!(refused.contains(reason), "{arguments:?}: {refused}");
+    }
+    assert!(!demo.place.has("demo.example.com/pki"), "what was refused has left keys");
+}
+
+#[test]
+fn creates_a_cluster_on_gce() {
+    let place = TestStore::new();
+    place.write("channel", "spec:\n  images:\n  - {name: a/b, providerID: gce, architectureID: amd64}\n  kopsVersions:\n  - {range: '>=1.36.0', kubernetesVersion: 1.36.1}\n");
+    let channel = place.path("channel");
+    let create = |more: &[&str]| {
+        let mut all = vec!["create", "cluster", "new.example.com", "--zones", "us-test1-a"];
+        all.extend(["--cloud", "gce", "--channel", &channel]);
+        all.extend(more);
+        place.kops(&all)
+    };
+    let refused = create(&["--project", "demo", "--yes"]).expect_err("direct calls");
+    assert!(refused.contains("only Terraform creates"), "{refused}");
+    assert!(!place.has("new.example.com"), "what was refused has been stored");
+    let shown = create(&["--project", "demo", "--gce-service-account", "a@b", "--node-size", "n4"]);
+    let shown = shown.unwrap_or_else(|e| panic!("{e}"));
+    let next = "kops update cluster --name new.example.com --target=terraform";
+    assert!(shown.contains(next), "{shown}");
+    let stored = place.read("new.example.com/config");
+    assert!(stored.contains("project: demo"), "{stored}");
+    assert!(stored.contains("gceServiceAccount: a@b"), "{stored}");
+    let nodes = place.read("new.example.com/instancegroup/nodes-us-test1-a");
+    assert!(nodes.contains("machineType: n4") && nodes.contains("image: a/b"), "{nodes}");
 }

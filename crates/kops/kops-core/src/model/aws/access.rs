@@ -10,10 +10,8 @@ use super::{
 use crate::{
     aws::{Peer, Ref, SecurityGroupRule},
     error::Error,
+    model::queries::node_ports,
 };
-
-/// The default range of node ports.
-const NODE_PORTS: (i64, i64) = (30000, 32767);
 
 pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
     let spec = context.spec;
@@ -29,7 +27,7 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error>
         }
     }
     for from in spec.texts("nodePortAccess") {
-        let (first, last) = node_ports(context)?;
+        let (first, last) = node_ports(context.spec)?;
         for one in context.role_groups("Node") {
             let suffix = one.existing_id.map_or_else(String::new, |id| format!("-{id}"));
             for protocol in ["tcp", "udp"] {
@@ -51,21 +49,4 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error>
         }
     }
     Ok(())
-}
-
-fn node_ports(context: &Context<'_>) -> Result<(i64, i64), Error> {
-    let field = "kubeAPIServer.serviceNodePortRange";
-    let text = context.spec.text(field);
-    if text.is_empty() {
-        return Ok(NODE_PORTS);
-    }
-    let ports = text.split_once('-').and_then(|(first, last)| {
-        Some((first.trim().parse::<u16>().ok()?, last.trim().parse::<u16>().ok()?))
-    });
-    match ports {
-        Some((first, last)) if first <= last => Ok((first.into(), last.into())),
-        _ => {
-            Err(Error::value(&format!("spec.{field}"), text, "is not a range such as 30000-32767"))
-        }
-    }
 }

@@ -7,13 +7,18 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use data_encoding::HEXLOWER;
 use kops_api::Object;
 use md_5::{Digest as _, Md5};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::{graph::Model, names};
+pub(super) use crate::model::queries::{pairs, text_at};
 use crate::{
     aws::{Kind, Ref, SecurityGroup, Tags},
     cluster::{Cluster as _, Dns},
     error::Error,
+    model::{
+        bucket::{BucketPath, Scheme},
+        queries,
+    },
     node_inputs::NodeInputs,
     world::{Image, World},
 };
@@ -32,15 +37,6 @@ pub struct AwsInputs {
     pub addons: BTreeMap<String, String>,
     /// The public keys of service accounts as a JSON Web Key Set, if the spec publishes them.
     pub key_set: String,
-}
-
-/// A bucket and a prefix, from one of the spec's URLs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct BucketPath {
-    /// The bucket.
-    pub(super) bucket: String,
-    /// The prefix of the keys, without leading and trailing slashes.
-    pub(super) prefix: String,
 }
 
 pub(super) struct Context<'a> {
@@ -136,25 +132,9 @@ impl<'a> Context<'a> {
         Ref::new(Kind::Subnet, format!("{name}.{}", self.name))
     }
 
-    /// Returns the subnets of a group. The spec's validation has checked their names.
+    /// Returns the subnets of a group.
     pub(super) fn subnets_of(&self, group: &Object) -> Result<Vec<&'a Value>, Error> {
-        let names = group.spec.texts("subnets");
-        let find = |name: &str| {
-            let found = self.subnets().iter().find(|subnet| subnet.text("name") == name);
-            found.ok_or_else(|| Error::Unknown {
-                what: "subnet",
-                name: name.to_owned(),
-                remedy: "see spec.subnets of the cluster",
-            })
-        };
-        let found = names.into_iter().map(find).collect::<Result<Vec<_>, _>>()?;
-        if found.is_empty() {
-            return Err(Error::Missing {
-                field: format!("spec.subnets of instance group {}", group.name()),
-                hint: "",
-            });
-        }
-        Ok(found)
+        queries::subnets_of(self.spec, group)
     }
 
     pub(super) fn of_role(&self, role: &'a str) -> impl Iterator<Item = &'a Object> {
@@ -177,8 +157,7 @@ impl<'a> Context<'a> {
     }
 
     pub(super) fn cilium_etcd(&self) -> bool {
-        let managed = |etcd: &Value| etcd.text("name") == "cilium";
-        self.spec.has("networking.cilium") && self.spec.items("etcdClusters").iter().any(managed)
+        queries::has_cilium_etcd(self.spec)
     }
 
     /// Returns the certificate with which the load balancer terminates TLS.
@@ -272,13 +251,7 @@ impl<'a> Context<'a> {
 
     /// Parses a URL of the spec as a bucket path.
     pub(super) fn place(&self, url: &str) -> Result<BucketPath, Error> {
-        let path = url.strip_prefix("s3://").filter(|path| !path.is_empty());
-        let path = path.ok_or_else(|| {
-            let reason = "is not a bucket of the form s3://BUCKET/PATH, which machines in AWS need";
-            Error::value("spec.configStore", url, reason)
-        })?;
-        let (bucket, prefix) = path.split_once('/').unwrap_or((path, ""));
-        Ok(BucketPath { bucket: bucket.to_owned(), prefix: prefix.trim_matches('/').to_owned() })
+        BucketPath::parse(url, &[Scheme::S3])
     }
 
     /// Returns the name of the machines' SSH key: the cluster's name and the key's fingerprint.
@@ -293,20 +266,9 @@ impl<'a> Context<'a> {
     }
 }
 
-/// Returns the string values of a map.
-pub(super) fn pairs(map: Option<&Value>) -> impl Iterator<Item = (String, String)> + '_ {
-    let members = map.and_then(Value::as_object).into_iter().flat_map(Map::iter);
-    members.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned()))
-}
-
 /// Returns owned copies of strings.
 pub(super) fn owned<'a>(texts: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     texts.into_iter().map(str::to_owned).collect()
-}
-
-/// Returns the non-empty text at a path.
-pub(super) fn text_at(spec: &Value, path: &str) -> Option<String> {
-    Some(spec.text(path).to_owned()).filter(|text| !text.is_empty())
 }
 
 /// Returns a public key's MD5 fingerprint with colons, by which upstream names keys.

@@ -17,6 +17,7 @@ use crate::{
     },
     complete::overlay,
     error::Error,
+    model::queries::taint_labels,
 };
 
 /// The metrics of a group, and those of a group with a warm pool.
@@ -81,17 +82,10 @@ fn tags(context: &Context<'_>, group: &Object, name: &str) -> Tags {
             tags.entry(tag.to_owned()).or_default();
         }
     }
-    let template = "k8s.io/cluster-autoscaler/node-template";
     for (key, value) in pairs(group.spec.opt_at("kubelet.nodeLabels")) {
-        tags.insert(format!("{template}/label/{key}"), value);
+        tags.insert(format!("k8s.io/cluster-autoscaler/node-template/label/{key}"), value);
     }
-    for taint in group.spec.texts("taints") {
-        if let Some((key, effect)) = taint.split_once(':').filter(|(_, effect)| !effect.is_empty())
-        {
-            let (key, value) = key.split_once('=').unwrap_or((key, ""));
-            tags.insert(format!("{template}/taint/{key}"), format!("{value}:{effect}"));
-        }
-    }
+    tags.extend(taint_labels(group));
     let roles: &[&str] = match group.spec.text("role") {
         "ControlPlane" => &["master", "control-plane"],
         "APIServer" => &["apiserver"],

@@ -7,13 +7,17 @@ use serde_json::Value;
 use super::{
     context::{Context, text_at},
     graph::Model,
-    names, user_data,
+    names,
     volumes::disk,
 };
 use crate::{
     aws::{BlockDevice, Disk, Ebs, Kind, LaunchTemplate, MetadataService, Ref, SpotOptions, Tags},
     error::Error,
+    model::user_data::of_group,
 };
+
+/// AWS' limit on user data, in bytes.
+const USER_DATA: usize = 16 * 1024;
 
 pub(super) fn add(
     context: &Context<'_>,
@@ -54,9 +58,13 @@ pub(super) fn add(
             minutes: spec.opt_int("spotDurationInMinutes"),
             interruption: text_at(spec, "instanceInterruptionBehavior"),
         }),
-        user_data: user_data::of_group(context, group)?,
+        user_data: user_data(context, group)?,
     };
     Ok(model.add(name, tags, template))
+}
+
+fn user_data(context: &Context<'_>, group: &Object) -> Result<Vec<u8>, Error> {
+    Ok(of_group(context.cluster, group, &context.inputs.node, USER_DATA)?.into_bytes())
 }
 
 /// Returns the first machine type of a group; the others are for the mixture.

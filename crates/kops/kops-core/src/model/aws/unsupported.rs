@@ -1,12 +1,11 @@
 //! Rejects fields of specs that the model does not support, by name, instead of ignoring them silently.
 
-use api_meta::Tree as _;
 use kops_api::Object;
-use serde_json::Value;
 
 use crate::{
     cluster::{CloudName, Cluster as _},
     error::Error,
+    model::queries::reject_fields,
 };
 
 /// The unsupported fields of groups, with the alternative.
@@ -26,7 +25,7 @@ pub(super) fn reject(cluster: &Object, groups: &[Object]) -> Result<(), Error> {
     if cluster.cloud() != CloudName::Aws {
         return Err(Error::Unsupported {
             what: format!("a model of cloud {}", cluster.cloud().word()),
-            remedy: "only clusters on aws have a resource model",
+            remedy: "this model is aws' only",
         });
     }
     reject_fields("cluster", cluster.name(), &cluster.spec, &OF_CLUSTERS)?;
@@ -34,18 +33,4 @@ pub(super) fn reject(cluster: &Object, groups: &[Object]) -> Result<(), Error> {
         reject_fields("instance group", group.name(), &group.spec, &OF_GROUPS)?;
     }
     Ok(())
-}
-
-fn reject_fields(
-    kind: &str,
-    name: &str,
-    spec: &Value,
-    fields: &[(&str, &'static str)],
-) -> Result<(), Error> {
-    match fields.iter().find(|(field, _)| spec.has(field)) {
-        Some((field, remedy)) => {
-            Err(Error::Unsupported { what: format!("spec.{field} of {kind} {name:?}"), remedy })
-        }
-        None => Ok(()),
-    }
 }

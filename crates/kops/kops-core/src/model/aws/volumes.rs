@@ -10,6 +10,7 @@ use super::{
 use crate::{
     aws::{Ebs, Tags, Volume},
     error::Error,
+    model::queries::group_of_member,
     volumes::{SIZE, member_volume},
 };
 
@@ -49,14 +50,8 @@ fn add_volume(
 
 /// Returns a volume's zone, which must be that of the member's machine.
 fn zone(context: &Context<'_>, volume: &str, member: &Value) -> Result<String, Error> {
-    let group = member.text("instanceGroup");
-    let found = context.groups.iter().find(|one| one.name() == group);
-    let found = found.ok_or_else(|| Error::Unknown {
-        what: "instance group",
-        name: group.to_owned(),
-        remedy: "an etcd member refers to it; create it first",
-    })?;
-    let subnets = context.subnets_of(found)?;
+    let group = group_of_member(context.groups, member)?;
+    let subnets = context.subnets_of(group)?;
     let mut zones: Vec<&str> = subnets.iter().map(|one| one.text("zone")).collect();
     zones.sort_unstable();
     zones.dedup();
@@ -64,7 +59,7 @@ fn zone(context: &Context<'_>, volume: &str, member: &Value) -> Result<String, E
         [zone] => Ok((*zone).to_owned()),
         _ => {
             let reason = format!("has an etcd volume, {volume}, so it must be in one zone");
-            Err(Error::value("instance group", group, reason))
+            Err(Error::value("instance group", group.name(), reason))
         }
     }
 }

@@ -1,27 +1,56 @@
 //! The objects that machines read from the state store: specs, configurations, and manifests of static Pods and
 //! add-ons. Private keys are not in the model: they are written to the store directly, and never to Terraform files.
 
+use std::collections::BTreeMap;
+
 use api_meta::Tree as _;
 use kops_api::{Object, VersionName};
 use serde_json::Value;
 
-use super::{context::Context, graph::Model, user_data};
+use super::{
+    bucket::{BucketPath, Scheme},
+    user_data,
+};
 use crate::{
-    aws::{StoreObject, Tags},
-    channels_pod,
-    error::Error,
-    etcd_pod, etcd_spec, healthcheck_pod,
-    node::group_directory,
-    node_config, node_config_path,
+    aws::StoreObject, channels_pod, error::Error, etcd_pod, etcd_spec, healthcheck_pod,
+    node::group_directory, node_config, node_config_path, node_inputs::NodeInputs,
 };
 
 /// The list of add-ons.
 const CHANNEL: &str = "bootstrap-channel.yaml";
 
-pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
-    let base = context.spec.text("configStore.base");
-    let mut store = Store { context, model, base };
-    let kops = &context.inputs.node.kops;
+/// The inputs of the objects.
+#[derive(Clone, Copy)]
+pub(super) struct StoreContext<'a> {
+    /// The complete cluster.
+    pub(super) cluster: &'a Object,
+    /// The complete groups.
+    pub(super) groups: &'a [Object],
+    /// The inputs of the machines' configurations.
+    pub(super) node: &'a NodeInputs,
+    /// The manifests of add-ons, by name below `addons/`.
+    pub(super) addons: &'a BTreeMap<String, String>,
+    /// The public keys of service accounts, if the spec publishes them.
+    pub(super) key_set: &'a str,
+    /// The services that the machines can read.
+    pub(super) schemes: &'a [Scheme],
+}
+
+/// An object with its name in the model.
+pub(super) struct NamedObject {
+    /// The name.
+    pub(super) name: String,
+    /// The service that has the bucket.
+    pub(super) scheme: Scheme,
+    /// The object.
+    pub(super) object: StoreObject,
+}
+
+/// Returns the objects of a cluster.
+pub(super) fn objects(context: StoreContext<'_>) -> Result<Vec<NamedObject>, Error> {
+    let base = context.cluster.spec.text("configStore.base");
+    let mut store = Store { context, objects: Vec::new(), base };
+    let kops = &context.node.kops;
     let completed = context.cluster.to_yaml(VersionName::V1alpha2);
     store.put("cluster-completed.spec", "cluster-completed.spec", completed)?;
     store.put("kops-version.txt", "kops-version.txt", kops.clone())?;
@@ -36,12 +65,13 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error>
         store.add_group(group)?;
     }
     store.add_addons()?;
-    store.add_discovery()
+    store.add_discovery()?;
+    Ok(store.objects)
 }
 
 struct Store<'a> {
-    context: &'a Context<'a>,
-    model: &'a mut Model,
+    context: StoreContext<'a>,
+    objects: Vec<NamedObject>,
     base: &'a str,
 }
 
@@ -52,27 +82,27 @@ impl Store<'_> {
     }
 
     fn put_at(&mut self, base: &str, name: &str, path: &str, content: String) -> Result<(), Error> {
-        let place = self.context.place(base)?;
+        let place = BucketPath::parse(base, self.context.schemes)?;
         let key = format!("{}/{path}", place.prefix).trim_start_matches('/').to_owned();
         // A name in the spec must not lead out of the cluster's directory.
         if key.split('/').any(|part| ["", ".", ".."].contains(&part)) {
             return Err(Error::value("the state store", key, "is not the name of an object"));
         }
-        let body = StoreObject { bucket: place.bucket, key, content };
-        self.model.add(name, Tags::new(), body);
+        let object = StoreObject { bucket: place.bucket, key, content };
+        self.objects.push(NamedObject { name: name.to_owned(), scheme: place.scheme, object });
         Ok(())
     }
 
     fn add_etcd(&mut self) -> Result<(), Error> {
         let context = self.context;
-        let servers = context.of_role("APIServer").next().is_some();
-        for etcd in context.spec.items("etcdClusters") {
+        let servers = context.groups.iter().any(|one| one.spec.text("role") == "APIServer");
+        for etcd in context.cluster.spec.items("etcdClusters") {
             let name = etcd.text("name");
             let backups = etcd.text("backups.backupStore");
             let known = format!("etcd-cluster-spec-{name}");
             self.put_at(backups, &known, "control/etcd-cluster-spec", etcd_spec(etcd))?;
             for member in etcd.items("etcdMembers") {
-                let kops = &context.inputs.node.kops;
+                let kops = &context.node.kops;
                 let pod = etcd_pod(context.cluster, etcd, kops, servers)?;
                 let one = format!("{name}-{}", member.text("instanceGroup"));
                 let path = format!("manifests/etcd/{one}.yaml");
@@ -89,10 +119,10 @@ impl Store<'_> {
             return Ok(());
         }
         let name = group.name();
-        let config = node_config(context.cluster, group, &context.inputs.node)?;
+        let config = node_config(context.cluster, group, context.node)?;
         self.put(&format!("nodeupconfig-{name}"), &node_config_path(role, name), config)?;
         if group.spec.text("manager") == "Karpenter" {
-            let script = user_data::script(context, group)?;
+            let script = user_data::script(context.cluster, group, context.node)?;
             self.put(
                 &format!("nodeupscript-{name}"),
                 &format!("{}/nodeupscript.sh", group_directory(role, name)),
@@ -105,15 +135,15 @@ impl Store<'_> {
     /// Adds the add-ons of the channel. Their manifests are inputs; kOps does not generate them.
     fn add_addons(&mut self) -> Result<(), Error> {
         let context = self.context;
-        let addons = &context.inputs.addons;
+        let addons = context.addons;
         let missing = |name: &str| Error::Unknown {
             what: "manifest of add-ons",
             name: format!("addons/{name}"),
-            remedy: "kOps generates no add-ons for AWS: take upstream's from its state store or from a directory",
+            remedy: "kOps generates no add-ons for clouds: take upstream's from its state store or from a directory",
         };
         let channel = addons.get(CHANNEL).ok_or_else(|| missing(CHANNEL))?;
         let listed = kops_api::yaml::parse(&format!("addons/{CHANNEL}"), channel.as_bytes())?;
-        let known = format!("{}-addons", context.name);
+        let known = format!("{}-addons", context.cluster.name());
         for addon in listed.items("spec.addons") {
             let path = addon.text("manifest");
             let content = addons.get(path).ok_or_else(|| missing(path))?;
@@ -131,21 +161,22 @@ impl Store<'_> {
     /// Adds the OIDC documents by which others verify service account tokens: the issuer and its keys.
     fn add_discovery(&mut self) -> Result<(), Error> {
         let context = self.context;
-        let place = context.spec.text("serviceAccountIssuerDiscovery.discoveryStore").to_owned();
+        let place =
+            context.cluster.spec.text("serviceAccountIssuerDiscovery.discoveryStore").to_owned();
         if place.is_empty() {
             return Ok(());
         }
-        if context.inputs.key_set.is_empty() {
+        if context.key_set.is_empty() {
             return Err(Error::Missing {
                 field: "the key set of service accounts".to_owned(),
                 hint: ": it is published, and derived from the keyset service-account",
             });
         }
-        let issuer = context.spec.text("kubeAPIServer.serviceAccountIssuer");
+        let issuer = context.cluster.spec.text("kubeAPIServer.serviceAccountIssuer");
         let document = discovery(issuer);
         let path = ".well-known/openid-configuration";
         self.put_at(&place, "discovery.json", path, document)?;
-        self.put_at(&place, "keys.json", "openid/v1/jwks", context.inputs.key_set.clone())
+        self.put_at(&place, "keys.json", "openid/v1/jwks", context.key_set.to_owned())
     }
 }
 

@@ -8,38 +8,48 @@ use flate2::{Compression, GzBuilder};
 use kops_api::Object;
 use serde_json::Value;
 
-use super::context::Context;
-use crate::{boot_config, error::Error, files, node_config, pods};
+use crate::{
+    boot_config, cluster::Cluster as _, error::Error, files, node_config, node_inputs::NodeInputs,
+    pods,
+};
 
-/// AWS' limit, in bytes.
-const LIMIT: usize = 16 * 1024;
 const BOUNDARY: &str = "MIMEBOUNDARY";
 const SCRIPT: &str = include_str!("user_data.sh");
 
-/// Returns a group's user data. Bastions have none, unless the user adds parts.
-pub(super) fn of_group(context: &Context<'_>, group: &Object) -> Result<Vec<u8>, Error> {
+/// Returns a group's user data, which the cloud limits to some bytes. Bastions have none, unless the user adds parts.
+pub(super) fn of_group(
+    cluster: &Object,
+    group: &Object,
+    inputs: &NodeInputs,
+    limit: usize,
+) -> Result<String, Error> {
     let parts = group.spec.items("additionalUserData");
     let bastion = group.spec.text("role") == "Bastion";
     let data = match (bastion, parts.is_empty()) {
-        (true, true) => return Ok(Vec::new()),
+        (true, true) => return Ok(String::new()),
         (true, false) => multipart(None, parts)?,
-        (false, true) => script(context, group)?,
-        (false, false) => multipart(Some(&script(context, group)?), parts)?,
+        (false, true) => script(cluster, group, inputs)?,
+        (false, false) => multipart(Some(&script(cluster, group, inputs)?), parts)?,
     };
-    if data.len() > LIMIT {
+    if data.len() > limit {
         let reason = format!(
-            "has {} bytes of user data, more than AWS' limit of {LIMIT}: set compressUserData, or download parts of \
+            "has {} bytes of user data, more than the limit of {} on {}: set compressUserData, or download parts of \
              additionalUserData instead",
-            data.len()
+            data.len(),
+            limit,
+            cluster.cloud().word()
         );
         return Err(Error::value("instance group", group.name(), reason));
     }
-    Ok(data.into_bytes())
+    Ok(data)
 }
 
 /// Returns the script of a group that is not a bastion's.
-pub(super) fn script(context: &Context<'_>, group: &Object) -> Result<String, Error> {
-    let (cluster, inputs) = (context.cluster, &context.inputs.node);
+pub(super) fn script(
+    cluster: &Object,
+    group: &Object,
+    inputs: &NodeInputs,
+) -> Result<String, Error> {
     let config = node_config(cluster, group, inputs)?;
     let document = boot_config(cluster, group, inputs, &config);
     let mut lines = Vec::new();

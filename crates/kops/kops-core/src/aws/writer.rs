@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use super::{hcl::Expr, labels};
+use super::kind::{Kind, Ref};
 use crate::{
-    aws::kind::{Kind, Ref},
     error::Error,
+    terraform::{
+        files::{FileField, Files},
+        hcl::Expr,
+        labels,
+    },
 };
-
-/// Files by their names within the configuration's directory.
-pub type Files = BTreeMap<String, Vec<u8>>;
 
 /// Renders references, and collects the files of a configuration.
 pub(crate) struct Writer<'a> {
@@ -61,18 +62,6 @@ impl Writer<'_> {
         Expr::Token(format!("{}.{label}.{property}", to.kind.terraform_type()))
     }
 
-    /// Adds a file with this text, and returns an expression that reads it.
-    pub(crate) fn text_file(
-        &mut self,
-        kind: Kind,
-        name: &str,
-        field: &str,
-        text: &str,
-    ) -> Result<Expr, Error> {
-        let path = self.add_file(kind, name, field, text.as_bytes())?;
-        Ok(Expr::Token(format!("file(\"${{path.module}}/{path}\")")))
-    }
-
     /// Adds a file with this content, and returns an expression that reads it as base64.
     pub(crate) fn binary_file(
         &mut self,
@@ -81,21 +70,18 @@ impl Writer<'_> {
         field: &str,
         content: &[u8],
     ) -> Result<Expr, Error> {
-        let path = self.add_file(kind, name, field, content)?;
-        Ok(Expr::Token(format!("filebase64(\"${{path.module}}/{path}\")")))
+        let field = FileField { kind: kind.terraform_type(), name, field };
+        field.add_binary(&mut self.files, content)
     }
 
-    /// Adds a file and returns its path.
-    fn add_file(
+    /// Adds a file with this text, and returns an expression that reads it.
+    pub(crate) fn text_file(
         &mut self,
         kind: Kind,
         name: &str,
         field: &str,
-        content: &[u8],
-    ) -> Result<String, Error> {
-        let file = labels::file(&format!("{}_{name}_{field}", kind.terraform_type()))?;
-        let path = format!("data/{file}");
-        self.files.insert(path.clone(), content.to_vec());
-        Ok(path)
+        text: &str,
+    ) -> Result<Expr, Error> {
+        FileField { kind: kind.terraform_type(), name, field }.add_text(&mut self.files, text)
     }
 }

@@ -134,8 +134,13 @@ impl Block {
 
     /// Sets the tags.
     pub(crate) fn tags(&mut self, tags: &BTreeMap<String, String>) -> &mut Self {
-        let tags = tags.iter().map(|(key, value)| (key.clone(), Expr::text(value)));
-        self.set("tags", Item::Map(tags.collect()))
+        self.text_map("tags", tags)
+    }
+
+    /// Sets a map of strings.
+    pub(crate) fn text_map(&mut self, name: &str, map: &BTreeMap<String, String>) -> &mut Self {
+        let members = map.iter().map(|(key, value)| (key.clone(), Expr::text(value)));
+        self.set(name, Item::Map(members.collect()))
     }
 
     /// Returns the members, sorted by name.
