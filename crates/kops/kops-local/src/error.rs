@@ -41,8 +41,8 @@ pub enum Error {
     )]
     Subnets { first: String, second: String },
     #[error(
-        "cloud {cloud} is not supported yet: all commands work with --cloud local; with aws only update cluster, get \
-         instances and delete cluster"
+        "cloud {cloud} is not supported yet by this command, which needs the machines or the cloud's API: it works \
+         with cloud local, and most commands with aws; on gce, use create cluster and update cluster --target=terraform"
     )]
     Cloud { cloud: &'static str },
     #[error(
@@ -85,6 +85,10 @@ pub enum Error {
          first, or keep its label"
     )]
     CloudChanged { cluster: String, cloud: &'static str },
+    #[error(
+        "state store {url:?}: machines of cloud local cannot read it; name one as file:///path or s3://bucket/path"
+    )]
+    UnreadableStore { url: String },
     #[error(
         "the fleet's settings name no state store; run kops update cluster --yes to write them"
     )]

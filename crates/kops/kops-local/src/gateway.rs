@@ -58,6 +58,14 @@ pub(crate) fn companion(fleet: &Fleet) -> Companion {
     Companion { name: NAME.to_owned(), args: args.into() }
 }
 
+/// Rejects a store that machines could not read: those without S3's API need keys of their own.
+pub fn check_store(registry: &Registry) -> Result<(), Error> {
+    if registry.is_local() || registry.url().starts_with("s3:") {
+        return Ok(());
+    }
+    Err(Error::UnreadableStore { url: registry.url().to_owned() })
+}
+
 /// Writes the settings for the access to the store, from the host and from control planes.
 pub fn write_settings(
     registry: &Registry,
@@ -180,6 +188,21 @@ mod tests {
             let body: Body = full("");
             let answer = api.handle(request.body(body).unwrap()).await;
             assert!(answer.status().is_client_error(), "{authorization}: {}", answer.status());
+        }
+    }
+
+    #[test]
+    fn rejects_stores_that_machines_cannot_read() {
+        let environment = |name: &str| match name {
+            "S3_ENDPOINT" | "GS_ENDPOINT" => Some("http://127.0.0.1:1".to_owned()),
+            key if key.contains("_KEY") => Some("key".to_owned()),
+            _ => None,
+        };
+        for (url, is_allowed) in
+            [("file:///state", true), ("s3://bucket", true), ("gs://bucket/kops", false)]
+        {
+            let registry = Registry::open(url, &environment).unwrap();
+            assert_eq!(check_store(&registry).is_ok(), is_allowed, "{url}");
         }
     }
 

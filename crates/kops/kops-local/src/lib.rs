@@ -34,7 +34,7 @@ pub use addons::needs_proxy_daemon;
 pub use balancer::write_balancer_files;
 pub use error::Error;
 pub use fleet::{api_addresses, fleet};
-pub use gateway::{serve_store, write_settings};
+pub use gateway::{check_store, serve_store, write_settings};
 pub use keeper::keep;
 pub use keys::{KeyUsers, applied_config};
 pub use kubeconfig::{COMMAND_PERIOD, administrator, issue_kubeconfig, server_url};

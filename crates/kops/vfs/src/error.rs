@@ -4,10 +4,12 @@
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(
-        "state store {url:?}: {scheme} is not built yet; name file:///path or s3://bucket/path"
+        "state store {url:?}: {scheme} is not built yet; name file:///path, s3://bucket/path or gs://bucket/path"
     )]
     Scheme { url: String, scheme: String },
-    #[error("state store {url:?}: {reason}; name one as file:///path or s3://bucket/path")]
+    #[error(
+        "state store {url:?}: {reason}; name one as file:///path, s3://bucket/path or gs://bucket/path"
+    )]
     Url { url: String, reason: &'static str },
     #[error("object {name:?} of the state store: {reason}")]
     Name { name: String, reason: &'static str },

@@ -1,6 +1,7 @@
 //! kOps' state store, opened by URL: a tree of small objects that several people and machines write.
 //!
-//! It stores bytes by name, in a directory or an S3 bucket. `kops-core` defines their meaning. Read [`Store`] first.
+//! It stores bytes by name, in a directory or a bucket of S3 or of Google's Cloud Storage. `kops-core` defines their
+//! meaning. Read [`Store`] first.
 //!
 //! Invariants:
 //! - A write names the version it was made from. If the object has changed since, the write fails, and nothing is lost.
@@ -8,7 +9,7 @@
 //! - No name leads out of the store, neither by its parts nor through a symbolic link in the store.
 //! - Every read is bounded.
 //! - The caller passes the current time of a lock.
-//! - An S3 server never receives the secret key, and its answers are verified. Only requests that may be executed twice
+//! - A server never receives the secret key, and its answers are verified. Only requests that may be executed twice
 //!   are retried.
 
 mod api;
@@ -20,6 +21,7 @@ mod lock;
 mod name;
 mod object;
 mod s3;
+mod signature;
 mod store;
 
 pub use api::{AccessKey, Api};

@@ -1,5 +1,6 @@
-//! A store in a bucket of S3, or of a compatible server.
+//! A store in a bucket of S3, of a compatible server, or of Google's Cloud Storage.
 
+mod google;
 mod location;
 mod response;
 mod server;
@@ -31,6 +32,11 @@ const PAGE: usize = 8 << 20;
 const LARGEST_WRITTEN: u64 = 5 << 30;
 const ENCRYPTION: HeaderName = HeaderName::from_static("x-amz-server-side-encryption");
 const ACL: HeaderName = HeaderName::from_static("x-amz-acl");
+/// The version of an object in Google's Cloud Storage, whose conditions name it.
+const GENERATION: HeaderName = HeaderName::from_static("x-goog-generation");
+const IF_GENERATION: HeaderName = HeaderName::from_static("x-goog-if-generation-match");
+/// The generation of an object that does not exist.
+const NO_GENERATION: &str = "0";
 
 /// A part of a bucket: all objects whose keys begin with a prefix.
 #[derive(Debug)]
@@ -88,20 +94,27 @@ impl Drop for Blocking {
 }
 
 impl Bucket {
-    /// Opens a bucket. `rest` is the part of the URL after `s3://`.
-    pub(crate) fn open(url: &str, rest: &str, environment: Environment<'_>) -> Result<Self, Error> {
+    /// Opens a bucket by its URL: `s3://bucket/prefix` or `gs://bucket/prefix`.
+    pub(crate) fn open(url: &str, environment: Environment<'_>) -> Result<Self, Error> {
         let wrong = |reason| Error::Url { url: url.to_owned(), reason };
+        let (scheme, rest) = url.split_once("://").ok_or_else(|| wrong("it is not a URL"))?;
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         let mut prefix = prefix.trim_matches('/').to_owned();
         if !prefix.is_empty() {
             name::check(&prefix)?;
             prefix.push('/');
         }
-        let location = BucketLocation::find(bucket, environment).map_err(wrong)?;
+        let location = if scheme == "gs" {
+            BucketLocation::find_google(bucket, environment)
+        } else {
+            BucketLocation::find(bucket, environment)
+        };
+        let server = Server::new(location.map_err(wrong)?)?;
+        let acl = environment("KOPS_STATE_S3_ACL").filter(|acl| !acl.is_empty());
         Ok(Self {
             prefix,
-            server: Server::new(location)?,
-            acl: environment("KOPS_STATE_S3_ACL").filter(|acl| !acl.is_empty()),
+            acl: acl.filter(|_| !server.is_google()),
+            server,
             encrypts: tokio::sync::OnceCell::new(),
             blocking: Blocking::new().map_err(Error::io("opening", url))?,
         })
@@ -129,7 +142,7 @@ impl Bucket {
         if response.is_absent() {
             return Ok(None);
         }
-        let version = version(&call, &response)?;
+        let version = self.version(&call, &response)?;
         Ok(Some((response.body.into(), version)))
     }
 
@@ -141,7 +154,7 @@ impl Bucket {
         let call = self.call("copying", Method::GET, name);
         let got = self.blocking.wait(async {
             let response = self.server.send(&call, Sink::File(&mut file, LARGEST_WRITTEN)).await?;
-            if response.is_absent() { Ok(None) } else { version(&call, &response).map(Some) }
+            if response.is_absent() { Ok(None) } else { self.version(&call, &response).map(Some) }
         });
         if !matches!(got, Ok(Some(_))) {
             std::fs::remove_file(to).map_err(failed())?;
@@ -176,11 +189,11 @@ impl Bucket {
         since: &Precondition,
     ) -> Result<Version, Error> {
         // Some servers ignore conditional headers, so check the present version first.
-        if !self.server.is_aws() {
+        if !self.server.has_conditions() {
             self.compare(name, since).await?;
         }
         let mut call = self.call("writing", Method::PUT, name);
-        call.headers.push(condition(since));
+        call.headers.push(self.condition(since));
         if self.server.is_aws() && !self.encrypts().await {
             call.headers.push((ENCRYPTION, "AES256".to_owned()));
         }
@@ -189,7 +202,7 @@ impl Bucket {
         let response = self.server.send(&call, Sink::Memory(response::LARGEST_DOCUMENT)).await?;
         let has_vanished = response.is_absent() && *since != Precondition::Absent;
         if !(response.is_conflict() || has_vanished) {
-            return version(&call, &response);
+            return self.version(&call, &response);
         }
         // A request whose answer was lost may have been written: then the object has this content.
         if response.is_repeated
@@ -222,7 +235,8 @@ impl Bucket {
         self.blocking.wait(async {
             let response =
                 self.server.send(&call, Sink::Memory(response::LARGEST_DOCUMENT)).await?;
-            response.succeeded(&call)
+            // Google, unlike S3, reports an object that does not exist.
+            if response.is_absent() { Ok(()) } else { response.succeeded(&call) }
         })
     }
 
@@ -232,7 +246,7 @@ impl Bucket {
             // Few servers support conditional deletes.
             self.compare(name, &since).await?;
             let mut call = self.call("removing", Method::DELETE, name);
-            call.headers.push(condition(&since));
+            call.headers.push(self.condition(&since));
             let response =
                 self.server.send(&call, Sink::Memory(response::LARGEST_DOCUMENT)).await?;
             if response.is_conflict() || response.is_absent() && !response.is_repeated {
@@ -251,9 +265,31 @@ impl Bucket {
         let present = match response.status {
             // The answer to HEAD has no body, so a missing bucket looks the same as a missing key.
             StatusCode::NOT_FOUND => None,
-            _ => Some(version(&call, &response)?),
+            _ => Some(self.version(&call, &response)?),
         };
         since.check(name, present.as_ref())
+    }
+
+    /// Returns the version in a successful response.
+    fn version(&self, call: &Call<'_>, response: &ServerResponse) -> Result<Version, Error> {
+        response.succeeded(call)?;
+        let name = if self.server.is_google() { GENERATION } else { header::ETAG };
+        let tag = response.headers.get(&name).and_then(|tag| tag.to_str().ok());
+        tag.map(|tag| Version(tag.to_owned())).ok_or_else(|| call.invalid("it has no version"))
+    }
+
+    /// Returns the header of a condition.
+    fn condition(&self, since: &Precondition) -> (HeaderName, String) {
+        match since {
+            Precondition::Absent if self.server.is_google() => {
+                (IF_GENERATION, NO_GENERATION.to_owned())
+            }
+            Precondition::Read(Version(generation)) if self.server.is_google() => {
+                (IF_GENERATION, generation.clone())
+            }
+            Precondition::Absent => (header::IF_NONE_MATCH, "*".to_owned()),
+            Precondition::Read(Version(tag)) => (header::IF_MATCH, tag.clone()),
+        }
     }
 
     pub(crate) fn list(&self, directory: &str) -> Result<Vec<ObjectInfo>, Error> {
@@ -321,18 +357,4 @@ impl Bucket {
 
 fn below(directory: &str) -> String {
     if directory.is_empty() { String::new() } else { format!("{directory}/") }
-}
-
-/// Returns the version in a successful response.
-fn version(call: &Call<'_>, response: &ServerResponse) -> Result<Version, Error> {
-    response.succeeded(call)?;
-    let tag = response.headers.get(header::ETAG).and_then(|tag| tag.to_str().ok());
-    tag.map(|tag| Version(tag.to_owned())).ok_or_else(|| call.invalid("it has no ETag"))
-}
-
-fn condition(since: &Precondition) -> (HeaderName, String) {
-    match since {
-        Precondition::Absent => (header::IF_NONE_MATCH, "*".to_owned()),
-        Precondition::Read(Version(tag)) => (header::IF_MATCH, tag.clone()),
-    }
 }

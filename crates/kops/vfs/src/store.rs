@@ -22,15 +22,16 @@ enum Backend {
 }
 
 impl Store {
-    /// Opens the store at a URL, `file:///path` or `s3://bucket/prefix`. The environment of this process configures the
-    /// access to a server.
+    /// Opens the store at a URL, `file:///path`, `s3://bucket/prefix` or `gs://bucket/prefix`. The environment of this
+    /// process configures the access to a server.
     pub fn open(url: &str) -> Result<Self, Error> {
         Self::open_in(url, &|name| std::env::var(name).ok())
     }
 
     /// Opens the store with the given environment: upstream's variables `S3_ENDPOINT`, `S3_REGION`, `S3_ACCESS_KEY_ID`,
     /// `S3_SECRET_ACCESS_KEY`, `KOPS_STATE_S3_ACL` and `AWS_REGION`. Without an endpoint, the store is in AWS and uses
-    /// the credentials that AWS' own tools find.
+    /// the credentials that AWS' own tools find. A store in Google's Cloud Storage needs an HMAC key,
+    /// `GS_ACCESS_KEY_ID` and `GS_SECRET_ACCESS_KEY`; `GS_ENDPOINT` names another server.
     pub fn open_in(url: &str, environment: Environment<'_>) -> Result<Self, Error> {
         let wrong = |reason| Error::Url { url: url.to_owned(), reason };
         let (scheme, rest) = url.split_once("://").ok_or_else(|| wrong("it is not a URL"))?;
@@ -39,7 +40,7 @@ impl Store {
                 Err(wrong("its path is not absolute"))
             }
             "file" => Ok(Self(Backend::Directory(Directory { base: rest.into() }))),
-            "s3" => Ok(Self(Backend::Bucket(Arc::new(Bucket::open(url, rest, environment)?)))),
+            "s3" | "gs" => Ok(Self(Backend::Bucket(Arc::new(Bucket::open(url, environment)?)))),
             _ => Err(Error::Scheme { url: url.to_owned(), scheme: scheme.to_owned() }),
         }
     }

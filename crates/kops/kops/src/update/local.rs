@@ -6,8 +6,8 @@ use kops_api::{Object, Spec as _};
 use kops_core::{NodeInputs, direct::Selection};
 use kops_local::{
     KeyUsers, api_addresses, applied_config, apply_fleet, build_model, check_cloud, check_members,
-    check_support, fleet, fleet_spec, machine_program, needs_proxy_daemon, set_user_data,
-    write_balancer_files, write_settings,
+    check_store, check_support, fleet, fleet_spec, machine_program, needs_proxy_daemon,
+    set_user_data, write_balancer_files, write_settings,
 };
 use kops_node::{check_programs, file_hash};
 use kops_store::{
@@ -87,6 +87,7 @@ fn plan(
 ) -> Result<Plan, Error> {
     let name = user.name();
     check_cloud(user)?;
+    check_store(registry)?;
     let selection = select_update(registry, command, user)?;
     let user_groups = registry.groups(name)?;
     if user_groups.is_empty() {

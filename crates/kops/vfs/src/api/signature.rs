@@ -3,7 +3,6 @@
 use std::time::{Duration, SystemTime};
 
 use api_meta::Timestamp;
-use aws_lc_rs::hmac;
 use data_encoding::HEXLOWER;
 use http::{StatusCode, request::Parts};
 
@@ -12,9 +11,8 @@ use super::{
     refusal::{Refusal, denied, refuse},
     request::S3Request,
 };
-use crate::body::sum_of;
+use crate::signature::{AWS, Signed};
 
-const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 /// The largest difference between a request's time and the current time.
 const SKEW: Duration = Duration::from_secs(15 * 60);
 
@@ -29,7 +27,7 @@ struct Authorization<'a> {
 
 impl<'a> Authorization<'a> {
     fn read(text: &'a str) -> Option<Self> {
-        let rest = text.strip_prefix(ALGORITHM)?.strip_prefix(' ')?;
+        let rest = text.strip_prefix(AWS.algorithm)?.strip_prefix(' ')?;
         let (mut id, mut signed, mut signature) = (None, None, None);
         for part in rest.split(',') {
             match part.trim().split_once('=')? {
@@ -42,10 +40,6 @@ impl<'a> Authorization<'a> {
         let (id, scope) = id?;
         Some(Self { id, scope, signed: signed?, signature: signature? })
     }
-}
-
-fn mac(key: &[u8], text: &str) -> hmac::Tag {
-    hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), text.as_bytes())
 }
 
 /// Verifies a request's signature and returns its access key and the SHA-256 sum that its body must have.
@@ -88,15 +82,18 @@ pub(super) fn verify<'a>(
         return refuse(StatusCode::FORBIDDEN, "InvalidAccessKeyId", message);
     };
     let body = text("x-amz-content-sha256").unwrap_or_default();
-    let canonical = canonical(head, request, &authorization.signed, body);
-    let to_sign =
-        format!("{ALGORITHM}\n{at}\n{}\n{}", authorization.scope, sum_of(canonical.as_bytes()));
-    let mut key = mac(format!("AWS4{}", access_key.secret).as_bytes(), day);
-    for part in [region, "s3", "aws4_request"] {
-        key = mac(key.as_ref(), part);
-    }
-    let key = hmac::Key::new(hmac::HMAC_SHA256, key.as_ref());
-    if hmac::verify(&key, to_sign.as_bytes(), &authorization.signature).is_err() {
+    let path = api_meta::percent_decode(head.uri.path()).unwrap_or_default();
+    let signed = Signed {
+        method: &request.method,
+        path: &path,
+        query: &request.query,
+        headers: &head.headers,
+        names: &authorization.signed,
+        sum: body,
+        at,
+        region,
+    };
+    if !signed.is_signature(AWS, &access_key.secret, &authorization.signature) {
         let message =
             "The request signature we calculated does not match the signature you provided.";
         return refuse(StatusCode::FORBIDDEN, "SignatureDoesNotMatch", message);
@@ -112,26 +109,6 @@ pub(super) fn verify<'a>(
         return refuse(StatusCode::NOT_IMPLEMENTED, "NotImplemented", message);
     }
     Ok((access_key, body.to_owned()))
-}
-
-/// Returns the canonical request, which both sides sign.
-fn canonical(head: &Parts, request: &S3Request, signed: &[&str], body: &str) -> String {
-    let path = api_meta::percent_decode(head.uri.path()).unwrap_or_default();
-    let path = api_meta::percent_encode(path, b"-._~/");
-    let escape = |text: &str| api_meta::percent_encode(text, b"-._~");
-    let pairs = request.query.iter();
-    let mut pairs: Vec<_> =
-        pairs.map(|(name, value)| format!("{}={}", escape(name), escape(value))).collect();
-    pairs.sort();
-    let mut text = format!("{}\n{path}\n{}\n", request.method, pairs.join("&"));
-    for name in signed {
-        let values = head.headers.get_all(*name).iter();
-        let values: Vec<_> = values.map(|value| value.to_str().unwrap_or_default()).collect();
-        let value = values.join(",");
-        let value = value.split_whitespace().collect::<Vec<_>>().join(" ");
-        text.push_str(&format!("{name}:{value}\n"));
-    }
-    format!("{text}\n{}\n{body}", signed.join(";"))
 }
 
 /// Parses a time such as `20261123T140000Z`.

@@ -5,6 +5,10 @@ use aws::is_region;
 use crate::environment::Environment;
 
 const DEFAULT_REGION: &str = "us-east-1";
+/// The server of Google's Cloud Storage.
+const GOOGLE: &str = "https://storage.googleapis.com";
+/// The region in signatures for Google, which finds a bucket's location by itself.
+pub(super) const GOOGLE_REGION: &str = "auto";
 
 /// The location of a bucket, and the access to it.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,9 +21,11 @@ pub(super) struct BucketLocation {
     pub(super) authorities: Option<String>,
 }
 
-/// A server named by `S3_ENDPOINT`, with its access key.
+/// A server that is not AWS, with its access key.
 #[derive(Clone, PartialEq)]
 pub(super) struct CustomEndpoint {
+    /// `true` for Google's Cloud Storage, `false` for a server with S3's API.
+    pub(super) is_google: bool,
     /// `http://host:port` or `https://host:port`.
     pub(super) endpoint: String,
     pub(super) key: String,
@@ -44,6 +50,7 @@ pub(super) struct Address {
 }
 
 impl BucketLocation {
+    /// Finds a bucket of S3.
     pub(super) fn find(bucket: &str, environment: Environment<'_>) -> Result<Self, &'static str> {
         if !is_bucket(bucket) {
             return Err("it does not name an S3 bucket");
@@ -58,22 +65,38 @@ impl BucketLocation {
         let Some(endpoint) = variable("S3_ENDPOINT") else {
             return Ok(Self { bucket, region: region("AWS_REGION")?, own: None, authorities });
         };
-        let endpoint = endpoint.trim_end_matches('/').to_owned();
-        let (scheme, host) =
-            endpoint.split_once("://").ok_or("S3_ENDPOINT does not begin with https://")?;
-        if !["http", "https"].contains(&scheme)
-            || host.is_empty()
-            || host.contains(['/', '@', '?', '#', ' '])
-        {
-            return Err("S3_ENDPOINT is not of the form https://host:port");
-        }
+        let endpoint =
+            check_endpoint(&endpoint, "S3_ENDPOINT is not of the form https://host:port")?;
         let key = variable("S3_ACCESS_KEY_ID");
         let key = key.ok_or("S3_ACCESS_KEY_ID cannot be empty when S3_ENDPOINT is not empty")?;
         let secret = variable("S3_SECRET_ACCESS_KEY");
         let secret =
             secret.ok_or("S3_SECRET_ACCESS_KEY cannot be empty when S3_ENDPOINT is not empty")?;
-        let own = CustomEndpoint { endpoint, key, secret };
+        let own = CustomEndpoint { is_google: false, endpoint, key, secret };
         Ok(Self { bucket, region: region("S3_REGION")?, own: Some(own), authorities })
+    }
+
+    /// Finds a bucket of Google's Cloud Storage.
+    pub(super) fn find_google(
+        bucket: &str,
+        environment: Environment<'_>,
+    ) -> Result<Self, &'static str> {
+        if !is_bucket(bucket) {
+            return Err("it does not name a bucket");
+        }
+        let variable = |name| environment(name).filter(|text: &String| !text.is_empty());
+        let endpoint = variable("GS_ENDPOINT").unwrap_or_else(|| GOOGLE.to_owned());
+        let endpoint =
+            check_endpoint(&endpoint, "GS_ENDPOINT is not of the form https://host:port")?;
+        let missing = "GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY are not set to an HMAC key";
+        let key = variable("GS_ACCESS_KEY_ID").ok_or(missing)?;
+        let secret = variable("GS_SECRET_ACCESS_KEY").ok_or(missing)?;
+        Ok(Self {
+            bucket: bucket.to_owned(),
+            region: GOOGLE_REGION.to_owned(),
+            own: Some(CustomEndpoint { is_google: true, endpoint, key, secret }),
+            authorities: variable("AWS_CA_BUNDLE"),
+        })
     }
 
     /// Returns the address of the bucket, assuming that it is in `region`.
@@ -93,6 +116,19 @@ impl BucketLocation {
         };
         Address { server: format!("https://{host}"), host, path }
     }
+}
+
+/// Returns an endpoint without a slash at its end.
+fn check_endpoint(text: &str, problem: &'static str) -> Result<String, &'static str> {
+    let endpoint = text.trim_end_matches('/');
+    let (scheme, host) = endpoint.split_once("://").ok_or(problem)?;
+    if !["http", "https"].contains(&scheme)
+        || host.is_empty()
+        || host.contains(['/', '@', '?', '#', ' '])
+    {
+        return Err(problem);
+    }
+    Ok(endpoint.to_owned())
 }
 
 fn is_bucket(name: &str) -> bool {
@@ -147,5 +183,27 @@ mod tests {
         ] {
             assert!(place("state", &[set]).is_err(), "{set:?}");
         }
+    }
+
+    #[test]
+    fn finds_buckets_of_google() {
+        let find = |bucket: &str, set: &[(&str, &str)]| {
+            BucketLocation::find_google(bucket, &|name| {
+                set.iter().find(|(own, _)| *own == name).map(|(_, value)| (*value).to_owned())
+            })
+        };
+        let key = [("GS_ACCESS_KEY_ID", "k"), ("GS_SECRET_ACCESS_KEY", "hidden")];
+        let found = find("state", &key).unwrap();
+        let address = found.address(&found.region);
+        assert_eq!(address.server, "https://storage.googleapis.com");
+        assert_eq!((address.path.as_str(), found.region.as_str()), ("/state", "auto"));
+        assert!(!format!("{found:?}").contains("hidden"));
+        // S3's variables are another server's.
+        let s3 =
+            [("S3_ENDPOINT", "http://h"), ("S3_ACCESS_KEY_ID", "k"), ("S3_SECRET_ACCESS_KEY", "s")];
+        assert!(find("state", &s3).unwrap_err().contains("HMAC key"));
+        assert!(find("A", &key).is_err());
+        let odd = [key[0], key[1], ("GS_ENDPOINT", "https://user@host")];
+        assert!(find("state", &odd).unwrap_err().contains("GS_ENDPOINT"));
     }
 }

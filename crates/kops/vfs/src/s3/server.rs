@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 
 use super::{
+    google,
     location::{Address, BucketLocation},
     response,
 };
@@ -138,7 +139,7 @@ impl ServerResponse {
         let (code, message) = response::error_of(&self.body);
         let cause = match (self.status.as_u16(), code.as_str()) {
             (300..400, _) => {
-                "it redirects to another server, which gets no credentials; check S3_ENDPOINT and S3_REGION"
+                "it redirects to another server, which gets no credentials; check the endpoint and the region"
                     .to_owned()
             }
             (_, "") => "it gives no reason".to_owned(),
@@ -199,6 +200,16 @@ impl Server {
     /// Reports whether the server is AWS itself, so that all of its features may be used.
     pub(super) fn is_aws(&self) -> bool {
         self.location.own.is_none()
+    }
+
+    /// Reports whether the server is Google's Cloud Storage.
+    pub(super) fn is_google(&self) -> bool {
+        self.location.own.as_ref().is_some_and(|own| own.is_google)
+    }
+
+    /// Reports whether the server is known to honour conditions of writes.
+    pub(super) fn has_conditions(&self) -> bool {
+        self.is_aws() || self.is_google()
     }
 
     fn connection(&self) -> Arc<Connection> {
@@ -317,6 +328,12 @@ impl Server {
         }
         let body = call.payload.body().map_err(Error::io("reading the file for", call.name))?;
         let mut request = request.body(body).map_err(|error| failed(error.to_string()))?;
+        if let Some(own) = self.location.own.as_ref().filter(|own| own.is_google) {
+            let path = format!("{}/{}", connection.address.path, call.key);
+            google::sign(&mut request, &path, &call.query, call.payload.sum(), own)
+                .map_err(|error| failed(error.to_string()))?;
+            return Ok(request);
+        }
         let credentials = self.credentials.current().await?;
         aws::sign(&mut request, call.payload.sum(), &connection.region, "s3", credentials)
             .map_err(|error| failed(error.to_string()))?;

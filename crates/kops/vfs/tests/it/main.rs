@@ -1,5 +1,6 @@
 mod api;
 mod fake;
+mod google;
 mod lock;
 mod s3;
 mod store;

@@ -112,7 +112,10 @@ fn hides_unfinished_writes_and_protects_private_objects() {
 #[test]
 fn rejects_unsupported_store_urls() {
     for (url, reason) in [
-        ("gs://bucket/a", "gs is not built yet; name file:///path or s3://bucket/path"),
+        (
+            "azure://bucket/a",
+            "azure is not built yet; name file:///path, s3://bucket/path or gs://bucket/path",
+        ),
         ("s3://a/b", "it does not name an S3 bucket"),
         ("/var/state", "it is not a URL"),
         ("file://state", "not absolute"),
