@@ -10,7 +10,7 @@ use std::{
 use api_config::Kubeconfig;
 use bootstrap::{
     FileChange,
-    certs::{EVERY, KUBECONFIGS, Renewal, is_due, renew_kubeconfig},
+    certs::{EVERY, KUBECONFIGS, Renewal, check_interval, is_due, renew_kubeconfig},
 };
 use bootstrap_core::{Layout, certs::Plan};
 use pki::{AltName, Cert, KEY_MODE, LeafSpec, PUBLIC_MODE, Subject, Usage, Validity};
@@ -181,7 +181,7 @@ fn renew_context(cluster: &Cluster, now: SystemTime) -> Result<Option<FileChange
     Ok(Some(FileChange { path: path.to_owned(), written: true }))
 }
 
-/// Renews due certificates every six hours, until the future is dropped.
+/// Renews due certificates until the future is dropped.
 pub(crate) async fn keep_renewed(cluster: Cluster, clock: Arc<dyn Clock>) {
     loop {
         let (old, now) = (cluster.clone(), clock.now());
@@ -189,13 +189,16 @@ pub(crate) async fn keep_renewed(cluster: Cluster, clock: Arc<dyn Clock>) {
         let renewed = tokio::task::spawn_blocking(move || {
             // A later `up` may have chosen another kubeconfig.
             let cluster = Cluster::load(&old.name, &old.root)?;
-            Ok::<_, Error>(renew_due(&cluster, &plan(&cluster)?, now))
+            let plan = plan(&cluster)?;
+            let results = renew_due(&cluster, &plan, now);
+            Ok::<_, Error>((results, check_interval(plan.leaf_validity)))
         });
-        let results = match renewed.await {
-            Ok(Ok(results)) => results,
-            Ok(Err(error)) => vec![Err(error)],
+        let (results, interval) = match renewed.await {
+            Ok(Ok(renewed)) => renewed,
+            Ok(Err(error)) => (vec![Err(error)], EVERY),
             Err(error) => {
-                vec![Err(Error::Task { operation: "renewing certificates", source: error })]
+                let error = Error::Task { operation: "renewing certificates", source: error };
+                (vec![Err(error)], EVERY)
             }
         };
         for result in results {
@@ -204,11 +207,11 @@ pub(crate) async fn keep_renewed(cluster: Cluster, clock: Arc<dyn Clock>) {
                     tracing::info!(path = %touched.path.display(), "renewed a certificate before its expiry");
                 }
                 Err(error) => {
-                    tracing::error!(%error, "cannot renew a certificate; trying again in six hours");
+                    tracing::error!(%error, ?interval, "cannot renew a certificate; trying again after the interval");
                 }
             }
         }
-        tokio::time::sleep(EVERY).await;
+        tokio::time::sleep(interval).await;
     }
 }
 

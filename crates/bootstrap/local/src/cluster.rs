@@ -160,6 +160,7 @@ impl Cluster {
         init.cluster.encryption_algorithm = "ECDSA-P256".to_owned();
         init.cluster.api_server.cert_sans = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
         let config = &settings.config;
+        init.cluster.certificate_validity_period = config.certificate_validity_period;
         init.cluster.api_server.cert_sans.extend(config.api_server.cert_sans.iter().cloned());
         init.cluster.api_server.extra_args = config.extra_args(Component::ApiServer);
         init.cluster.controller_manager.extra_args =

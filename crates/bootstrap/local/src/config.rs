@@ -9,10 +9,10 @@ mod node;
 mod publish;
 mod registry;
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, ops::RangeInclusive, path::Path};
 
 use api_config::{
-    KubeProxyConfiguration, KubeletConfiguration, Strictness, kubeadm::Arg, versioned,
+    GoDuration, KubeProxyConfiguration, KubeletConfiguration, Strictness, kubeadm::Arg, versioned,
 };
 use bootstrap_core::manifests::Component as Program;
 use serde::{Deserialize, Serialize};
@@ -32,6 +32,9 @@ const ADMISSION_PLUGINS: [&str; 2] = ["NodeRestriction", "DenyServiceExternalIPs
 
 const API_VERSION: &str = "windlass.io/v1alpha1";
 const KIND: &str = "Cluster";
+/// The validity of certificates. Processes look for renewed files about once a minute, and the CAs live ten years.
+const VALIDITY: RangeInclusive<GoDuration> =
+    GoDuration::from_secs(5 * 60)..=GoDuration::from_secs(87_600 * 3600);
 /// The JSON schema of the document.
 pub(crate) const SCHEMA: &str = include_str!("config/schema.json");
 
@@ -56,6 +59,9 @@ pub struct ClusterConfig {
     /// The ports of this host that lead to node ports, such as `8080:30080/tcp`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub publish: Vec<PublishedPort>,
+    /// The validity of certificates other than CAs, from five minutes to ten years, by default one year.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate_validity_period: Option<GoDuration>,
     /// The API server.
     pub api_server: ApiServer,
     /// The controller manager.
@@ -204,6 +210,12 @@ impl ClusterConfig {
                 let expected = "from 1 to 7 control planes and at most 100 nodes";
                 return Err(ConfigError::Value { field, value, expected });
             }
+        }
+        if let Some(period) = self.certificate_validity_period
+            && !VALIDITY.contains(&period)
+        {
+            let (field, value) = ("certificateValidityPeriod".to_owned(), period.to_string());
+            return Err(ConfigError::Value { field, value, expected: "from 5m to 87600h" });
         }
         self.kubelet_over(KubeletConfiguration::new())?;
         self.kube_proxy_over(KubeProxyConfiguration::new())?;

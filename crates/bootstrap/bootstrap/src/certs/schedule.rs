@@ -1,6 +1,7 @@
 //! Renews certificates before they expire.
 
 use std::{
+    cell::Cell,
     path::Path,
     sync::Arc,
     time::{Duration, SystemTime},
@@ -31,8 +32,14 @@ const LEAVES: [(&str, Ca); 7] = [
     ("apiserver-etcd-client", Ca::Etcd),
 ];
 
-/// The interval between checks. It is far shorter than the last third of a certificate's validity, in which it is due.
+/// The longest interval between checks.
 pub const EVERY: Duration = Duration::from_secs(6 * 3600);
+
+/// Returns the interval between checks of certificates with this validity: three checks in the last third of it, in
+/// which they are due.
+pub fn check_interval(validity: Duration) -> Duration {
+    (validity / 9).clamp(Duration::from_secs(1), EVERY)
+}
 
 /// Returns `true` if at most a third of the validity is left. For one year that is four months, enough for a machine
 /// that is off or has a full disk.
@@ -92,6 +99,17 @@ pub(crate) fn renew_kubelet(layout: &Layout, now: SystemTime) -> Result<Vec<File
     Ok(touched)
 }
 
+/// Returns the interval between checks of the certificates of a control plane.
+fn interval_of(layout: &Layout, now: SystemTime) -> Duration {
+    let shortest = Cell::new(EVERY);
+    let _ = renew(layout, |old| {
+        let interval = check_interval(same_parameters(old, now)?.period);
+        shortest.set(shortest.get().min(interval));
+        Ok(None)
+    });
+    shortest.get()
+}
+
 fn same_parameters(old: &Cert, now: SystemTime) -> Result<Renewal, Error> {
     let info = old.info()?;
     let period = info.not_after.duration_since(info.not_before).unwrap_or_default();
@@ -140,30 +158,34 @@ fn client_cert(path: &Path) -> Result<Option<Cert>, Error> {
     Ok(pem.map(|pem| Cert::from_pem(&pem)).transpose()?)
 }
 
-/// Checks every six hours until the task is dropped.
+/// Renews due certificates until the future is dropped.
 pub async fn keep_renewed(layout: Layout, clock: Arc<dyn Clock>) {
     loop {
         let (layout, now) = (layout.clone(), clock.now());
         // Generating keys takes CPU time, so it runs on a blocking thread.
-        let renewed =
-            tokio::task::spawn_blocking(move || renew_due_with_same_parameters(&layout, now)).await;
-        for result in renewed.unwrap_or_default() {
+        let renewed = tokio::task::spawn_blocking(move || {
+            (renew_due_with_same_parameters(&layout, now), interval_of(&layout, now))
+        });
+        let (results, interval) = renewed.await.unwrap_or_else(|_| (Vec::new(), EVERY));
+        for result in results {
             match result {
                 Ok(touched) => {
                     tracing::info!(path = %touched.path.display(), "renewed a certificate before its time")
                 }
                 Err(error) => {
-                    tracing::error!(%error, "a certificate could not be renewed; trying again in six hours")
+                    tracing::error!(%error, ?interval, "cannot renew a certificate; trying again after the interval")
                 }
             }
         }
-        tokio::time::sleep(EVERY).await;
+        tokio::time::sleep(interval).await;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
+
+    use api_config::{GoDuration, kubeadm::ClusterConfiguration};
 
     use super::*;
     use crate::{
@@ -177,14 +199,18 @@ mod tests {
     const DAY: Duration = Duration::from_secs(86_400);
 
     fn machine(dir: &Path, now: SystemTime) -> (Layout, Plan) {
+        machine_with(dir, now, &cluster())
+    }
+
+    fn machine_with(dir: &Path, now: SystemTime, cluster: &ClusterConfiguration) -> (Layout, Plan) {
         let layout = Layout {
             kubernetes: dir.to_owned(),
             certificates: dir.join("pki"),
             kubelet: dir.join("kubelet"),
         };
-        let plan = Plan::new(&cluster(), &endpoint(), "vm").unwrap();
+        let plan = Plan::new(cluster, &endpoint(), "vm").unwrap();
         certs::ensure(&layout.certificates, &plan, now).unwrap();
-        let files = bootstrap_core::kubeconfigs::plan(&cluster(), &endpoint(), "vm", true);
+        let files = bootstrap_core::kubeconfigs::plan(cluster, &endpoint(), "vm", true);
         kubeconfigs::ensure(&layout.kubernetes, &layout.certificates, &files, &plan, now).unwrap();
         (layout, plan)
     }
@@ -222,6 +248,18 @@ mod tests {
             certs::ensure(&layout.certificates, &plan, now).unwrap();
         }
         assert!(renewed >= 9 * 11, "{renewed}");
+    }
+
+    #[test]
+    fn checks_short_lived_certificates_more_often() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_790_000_000);
+        for (seconds, interval) in [(600, 66), (365 * 86_400, 6 * 3600)] {
+            let dir = tempfile::tempdir().unwrap();
+            let mut cluster = cluster();
+            cluster.certificate_validity_period = Some(GoDuration::from_secs(seconds));
+            let (layout, _) = machine_with(dir.path(), now, &cluster);
+            assert_eq!(interval_of(&layout, now).as_secs(), interval);
+        }
     }
 
     #[test]

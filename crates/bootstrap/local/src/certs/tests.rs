@@ -2,6 +2,7 @@
 
 use std::{fs, time::Duration};
 
+use api_config::GoDuration;
 use rt::ManualClock;
 
 use super::*;
@@ -15,7 +16,13 @@ fn start() -> SystemTime {
 
 /// Creates a cluster with all its certificates, and the user's kubeconfig with another context in it.
 fn made(dir: &Path) -> (Cluster, Plan) {
+    made_with(dir, None)
+}
+
+/// Creates a cluster whose certificates have this validity.
+fn made_with(dir: &Path, validity: Option<GoDuration>) -> (Cluster, Plan) {
     let mut cluster = cluster::example(dir);
+    cluster.settings.config.certificate_validity_period = validity;
     cluster.settings.kubeconfig = Some(dir.join("user.yaml"));
     cluster.save().unwrap();
     let (layout, plan, now) = (cluster.layout(), plan(&cluster).unwrap(), start());
@@ -33,6 +40,13 @@ fn made(dir: &Path) -> (Cluster, Plan) {
     Kubeconfig::single("other", other, "other", Default::default()).write(&user).unwrap();
     context::merge(&cluster, &user, false).unwrap();
     (cluster, plan)
+}
+
+/// Returns every certificate except CAs below a directory.
+fn leaves(dir: &Path) -> Vec<(PathBuf, Cert)> {
+    let mut all = certificates(dir);
+    all.retain(|(path, _)| !["ca.crt", "front-proxy-ca.crt"].iter().any(|ca| path.ends_with(ca)));
+    all
 }
 
 /// Returns every certificate below a directory, in PEM files and kubeconfigs, with its path.
@@ -60,12 +74,6 @@ fn certificates(dir: &Path) -> Vec<(PathBuf, Cert)> {
 async fn renews_all_certificates_of_running_cluster() {
     let dir = tempfile::tempdir().unwrap();
     let (cluster, _) = made(dir.path());
-    let authorities = ["ca.crt", "front-proxy-ca.crt"];
-    let leaves = |dir: &Path| {
-        let mut all = certificates(dir);
-        all.retain(|(path, _)| !authorities.iter().any(|name| path.ends_with(name)));
-        all
-    };
     let first = leaves(dir.path());
     // The leaf certificates of the control plane, etcd, the kubelet and the front proxy; eight kubeconfigs; the user's.
     assert!(first.len() >= 15, "{:?}", first.iter().map(|(path, _)| path).collect::<Vec<_>>());
@@ -105,6 +113,21 @@ async fn renews_all_certificates_of_running_cluster() {
     }
     let user = Kubeconfig::load(&dir.path().join("user.yaml")).unwrap();
     assert_eq!((user.current_context.as_str(), user.contexts.len()), ("other@other", 2));
+}
+
+#[test]
+fn no_certificate_of_ten_minutes_expires() {
+    let dir = tempfile::tempdir().unwrap();
+    let (cluster, plan) = made_with(dir.path(), Some(GoDuration::from_secs(600)));
+    let mut now = start();
+    for _ in 0..30 {
+        now += check_interval(plan.leaf_validity);
+        for (_, cert) in leaves(dir.path()) {
+            cert.check_valid_at(now).unwrap();
+        }
+        assert!(renew_due(&cluster, &plan, now).iter().all(Result::is_ok));
+    }
+    assert!(now > start() + Duration::from_secs(1800));
 }
 
 #[test]

@@ -22,6 +22,7 @@ nodes:
   extraMounts: [{hostPath: /tmp, containerPath: /mnt}]
 loadBalancer: {ranges: [192.0.2.240/28]}
 publish: ["8080:30080/tcp"]
+certificateValidityPeriod: 720h
 apiServer:
   certSANs: [api.example.com]
   extraArgs: [{name: audit-policy-file, value: /etc/audit.yaml}, {name: audit-log-path, value: "-"}]
@@ -57,6 +58,10 @@ fn refuses_wrong_documents_with_path() {
         ("kubeProxy: {clusterCIDR: 10.0.0.0/8}", "kubeProxy.clusterCIDR is set by `up` itself"),
         ("controlPlanes: 0", "controlPlanes: \"0\" is not from 1 to 7"),
         ("controlPlanes: 300", "cluster.yaml: "),
+        ("certificateValidityPeriod: 4m", "\"4m0s\" is not from 5m to 87600h"),
+        ("certificateValidityPeriod: -9h", "\"-9h0m0s\" is not from 5m to 87600h"),
+        ("certificateValidityPeriod: 87601h", "\"87601h0m0s\" is not from 5m to 87600h"),
+        ("certificateValidityPeriod: long", "cluster.yaml: "),
         ("publish: [80]", "expected a string"),
         ("publish: [\"80:81\"]", "from 30000 to 32767"),
         (
@@ -132,7 +137,7 @@ fn schema_has_every_field() {
     let complete = json!({"apiVersion": API_VERSION, "kind": KIND,
         "networking": {"podSubnet": "10.1.0.0/16", "serviceSubnet": "10.2.0.0/16", "dualStack": true, "tunnel": true},
         "controlPlanes": 3, "nodes": [node], "loadBalancer": {"disabled": true, "ranges": ["192.0.2.0/28"]},
-        "publish": ["8080:30080/tcp"], "apiServer": {"certSANs": ["a"], "extraArgs": args},
+        "publish": ["8080:30080/tcp"], "certificateValidityPeriod": "720h0m0s", "apiServer": {"certSANs": ["a"], "extraArgs": args},
         "controllerManager": {"extraArgs": args}, "scheduler": {"extraArgs": args}, "featureGates": {"A": true},
         "kubelet": {"maxPods": 5}, "kubeProxy": {"mode": "iptables"},
         "registries": [{"host": "a", "mirrors": ["http://b"], "server": "https://c", "ca": "/ca", "skipVerify": true,
