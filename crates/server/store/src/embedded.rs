@@ -60,11 +60,14 @@ pub struct Embedded {
     runner: Runner,
 }
 
+/// The longest time from a request to the writer's turn, in simulations.
+const SIMULATED_SYNC: Duration = Duration::from_millis(4);
+
 /// The driver of the writer.
 enum Runner {
     /// A thread, joined on drop.
     Thread(Option<JoinHandle<()>>),
-    /// The callers of the store, in simulations.
+    /// The callers of the store, in simulations. Requests of the same moment share a batch.
     Caller(Box<Mutex<Writer>>),
 }
 
@@ -95,8 +98,8 @@ impl Embedded {
         Ok(Self { shared, runner: Runner::Thread(Some(thread)) })
     }
 
-    /// Opens the store without a writer thread, which simulated time could not wait for. Each caller runs the writer
-    /// for its own request; [`Embedded::tick`] runs the periodic work.
+    /// Opens the store without a writer thread, which simulated time could not wait for. The writer runs a moment after
+    /// each request; [`Embedded::tick`] runs the periodic work.
     pub fn simulated(disk: Arc<dyn Disk>, options: Options) -> Result<Self> {
         let (shared, writer) = Self::recovered(disk, options)?;
         Ok(Self { shared, runner: Runner::Caller(Box::new(Mutex::new(writer))) })
@@ -136,7 +139,10 @@ impl Embedded {
         };
         let (reply, answer) = oneshot::channel();
         self.shared.queue.push(request(reply), bytes).await.map_err(|_| stopped())?;
-        self.tick();
+        if let Runner::Caller(_) = self.runner {
+            tokio::time::sleep(rt::random_in(Duration::ZERO..SIMULATED_SYNC)).await;
+            self.tick();
+        }
         answer.await.map_err(|_| stopped())?
     }
 }

@@ -11,6 +11,7 @@ pub mod device_plugin;
 pub mod dra_driver;
 mod fake_api;
 mod fault;
+mod lagging_store;
 pub mod metrics;
 mod network;
 mod objects;

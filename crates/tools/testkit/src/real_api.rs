@@ -11,6 +11,8 @@ use store::{
     embedded::{Embedded, Options},
 };
 
+use crate::lagging_store::LaggingStore;
+
 /// The real API server in this process, with RBAC, an embedded store and keys in a temporary directory.
 pub struct RealApi {
     server: ApiServer,
@@ -95,7 +97,9 @@ impl RealApi {
             config.compaction_interval = interval;
             config.service_cidrs = vec![range];
         };
-        Self::start_as(change, store, machine.keys.clone(), tasks).await
+        let lagging = Arc::new(LaggingStore(store.clone()));
+        let started = Self::start_as(change, lagging, machine.keys.clone(), tasks).await?;
+        Ok(Self { store, ..started })
     }
 
     async fn start_as(

@@ -25,7 +25,7 @@ publish: ["8080:30080/tcp"]
 certificateValidityPeriod: 720h
 apiServer:
   certSANs: [api.example.com]
-  extraArgs: [{name: audit-policy-file, value: /etc/audit.yaml}, {name: audit-log-path, value: "-"}]
+  extraArgs: [{name: audit-policy-file, value: /etc/audit.yaml}, {name: etcd-compaction-interval, value: 1m}]
 controllerManager: {extraArgs: [{name: node-monitor-grace-period, value: 20s}]}
 featureGates: {}
 kubelet: {maxPods: 50, evictionHard: {memory.available: 1Gi}}
@@ -67,6 +67,10 @@ fn refuses_wrong_documents_with_path() {
         (
             "apiServer: {extraArgs: [{name: etcd-servers, value: x}]}",
             "apiServer.extraArgs.etcd-servers is set by `up` itself",
+        ),
+        (
+            "apiServer: {extraArgs: [{name: etcd-servers-overrides, value: x}]}",
+            "apiServer.extraArgs.etcd-servers-overrides is set by `up` itself",
         ),
         (
             "scheduler: {extraArgs: [{name: leader-elect, value: x}]}",

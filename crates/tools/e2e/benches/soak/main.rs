@@ -20,9 +20,12 @@ mod verdict;
 use samples::Sampler;
 use verdict::Growth;
 
-/// Certificates are renewed several times an hour.
-const DOCUMENT: &str =
-    "{apiVersion: windlass.io/v1alpha1, kind: Cluster, certificateValidityPeriod: 10m}";
+/// Certificates are renewed several times an hour, and the store keeps the history of two minutes.
+const DOCUMENT: &str = "apiVersion: windlass.io/v1alpha1
+kind: Cluster
+certificateValidityPeriod: 10m
+apiServer: {extraArgs: [{name: etcd-compaction-interval, value: 1m}]}
+";
 
 const ROLES: [&str; 4] = ["control-plane", "agent", "containerd", "supervisor"];
 

@@ -16,6 +16,7 @@ use std::{
 };
 
 use client::{Client, DeleteOptions, PatchKind, PatchTarget, Resource};
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 use testkit::{Loss, Machine};
 use tokio::time::sleep;
@@ -133,10 +134,10 @@ async fn workloads(world: &World) {
     world.create(&Resource::SERVICES, service).await;
 }
 
-/// Changes random objects. Errors are ignored, as the checks read the objects.
+/// Changes random objects, some of them at once. Errors are ignored, as the checks read the objects.
 async fn churn(client: Client) {
     loop {
-        let _ = change_something(&client).await;
+        join_all((0..rt::random_in(1..4)).map(|_| change_something(&client))).await;
         sleep(Duration::from_millis(rt::random_in(100..4000))).await;
     }
 }
@@ -219,7 +220,7 @@ fn start_clients(world: &mut World, record: &Arc<Record>) {
 async fn misfortune(world: &mut World) {
     let process = rt::random_in(0..world.processes.len());
     let link = world.processes[process].link.clone();
-    match rt::random_in(0..10) {
+    match rt::random_in(0..11) {
         0 | 1 => {
             // The power fails in the middle of some later write.
             world.machine.disk.crash_at(rt::random_in(0..40));
@@ -234,8 +235,7 @@ async fn misfortune(world: &mut World) {
         }
         3 | 4 => world.processes[process].kill(),
         5 | 6 => {
-            let losses = [Loss::Requests, Loss::Responses, Loss::Everything];
-            link.lose(losses[rt::random_in(0..losses.len())]);
+            link.lose(any_loss());
             heal_later(world, link, between(1, 90));
         }
         7 => {
@@ -243,7 +243,7 @@ async fn misfortune(world: &mut World) {
             heal_later(world, link, between(5, 60));
         }
         8 => fail_disk(world).await,
-        _ if chance(50) => {
+        9 => {
             let node = NODES[rt::random_in(0..NODES.len())];
             world.hosts.crash(node);
             let kubelet = world.processes.iter().find(|process| process.name == node);
@@ -255,6 +255,29 @@ async fn misfortune(world: &mut World) {
             world.simulation.set_clock(if chance(50) { now + by } else { now - by });
         }
     }
+}
+
+fn any_loss() -> Loss {
+    [Loss::Requests, Loss::Responses, Loss::Everything][rt::random_in(0..3)]
+}
+
+/// Replaces all Pods while links fail. No later change repairs what a failed step has left behind.
+async fn replace_pods(world: &World) {
+    for process in world.processes.iter().filter(|_| chance(30)) {
+        process.link.lose(any_loss());
+    }
+    let now = json!({"restarted": rt::random::<u32>().to_string()});
+    let patch = json!({"spec": {"template": {"metadata": {"annotations": now}}}});
+    for (resource, name) in [
+        (Resource::DEPLOYMENTS, "web"),
+        (Resource::DEPLOYMENTS, DISK),
+        (Resource::DEPLOYMENTS, ALONE),
+        (Resource::STATEFUL_SETS, "db"),
+    ] {
+        let at = PatchTarget { namespace: "default", name, subresource: "" };
+        let _ = world.user.patch::<Value>(&resource, at, PatchKind::Merge, &patch).await;
+    }
+    sleep(between(5, 30)).await;
 }
 
 async fn restart_server(world: &mut World, death: Death) {
@@ -385,6 +408,7 @@ fn live(seed: u64) -> Vec<String> {
         sleep(between(1, 15)).await;
         // The clients end, so that nothing changes what must converge.
         world.clients.drain(Duration::from_secs(1)).await;
+        replace_pods(&world).await;
         world.processes.iter().for_each(|process| process.link.heal());
         converge(&world, &record).await;
         world.stop().await

@@ -1,6 +1,6 @@
 //! The history of the store, and the promises that every change of it must keep.
 
-use std::{collections::BTreeMap, ops::Bound, sync::Arc};
+use std::{collections::BTreeMap, ops::Bound, sync::Arc, time::Duration};
 
 use futures_util::FutureExt as _;
 use parking_lot::Mutex;
@@ -27,6 +27,9 @@ pub(crate) const LIMITED: &str = "limited";
 pub(crate) const MOST_MAPS: usize = 3;
 pub(crate) const MOST_PODS: usize = 2;
 
+/// The longest time from a write until the ledger reads it.
+pub(crate) const LAG: Duration = Duration::from_millis(100);
+
 fn all_keys() -> KeyRange {
     KeyRange { start: String::new(), end: String::new() }
 }
@@ -43,6 +46,8 @@ pub(crate) struct Ledger {
     pub(crate) trace: Vec<String>,
     /// The addresses of Services, with the keys of their Services.
     addresses: BTreeMap<String, Arc<str>>,
+    /// The times of the last writes of Leases, by their keys.
+    renewals: BTreeMap<Arc<str>, Instant>,
     violations: Violations,
 }
 
@@ -56,6 +61,7 @@ impl Ledger {
             changes: Vec::new(),
             trace: Vec::new(),
             addresses: BTreeMap::new(),
+            renewals: BTreeMap::new(),
             violations,
         }
     }
@@ -137,6 +143,9 @@ impl Ledger {
         if key.starts_with("/registry/pods/") {
             kept.push(pod_keeps_node(&old, &new));
         }
+        if key.starts_with("/registry/leases/") {
+            kept.push(self.lease_is_kept(key, &old, &new));
+        }
         kept.push(self.within_quota("configmaps", key, MOST_MAPS));
         kept.push(self.within_quota("pods", key, MOST_PODS));
         for broken in kept.into_iter().filter_map(Result::err) {
@@ -173,6 +182,22 @@ impl Ledger {
             .map(|other| other["spec"]["nodeName"].to_string())
             .collect();
         if on.len() > 1 { Err(format!("attached to {on:?}")) } else { Ok(()) }
+    }
+
+    /// A holder keeps its lease until it gives it up or has not renewed it for the lease's duration.
+    fn lease_is_kept(&mut self, key: &Arc<str>, old: &Value, new: &Value) -> Result<(), String> {
+        let holder = |lease: &Value| lease["spec"]["holderIdentity"].as_str().map(str::to_owned);
+        let renewed = self.renewals.insert(key.clone(), Instant::now());
+        let (Some(from), Some(to), Some(renewed)) = (holder(old), holder(new), renewed) else {
+            return Ok(());
+        };
+        let seconds = old["spec"]["leaseDurationSeconds"].as_u64().unwrap_or_default();
+        let held = renewed.elapsed();
+        let expired = held + LAG >= Duration::from_secs(seconds);
+        if expired || from.is_empty() || to.is_empty() || from == to {
+            return Ok(());
+        }
+        Err(format!("{to} took the lease of {from} after {held:?} of {seconds} s"))
     }
 
     fn within_quota(&self, plural: &str, key: &str, most: usize) -> Result<(), String> {

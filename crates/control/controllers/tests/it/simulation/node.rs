@@ -150,6 +150,11 @@ pub(crate) fn is_over(pod: &Value) -> bool {
     matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
 }
 
+fn is_ready(pod: &Value) -> bool {
+    let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.any(|c| c["type"] == "Ready" && c["status"] == "True")
+}
+
 fn of<'a>(object: &'a Value, subresource: &'a str) -> PatchTarget<'a> {
     let part = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
     PatchTarget { namespace: part("namespace"), name: part("name"), subresource }
@@ -254,8 +259,9 @@ impl Kubelet {
         let phase = pod["status"]["phase"].as_str();
         let phase = match phase {
             Some("Running") if pod["spec"]["restartPolicy"] == "Never" => "Succeeded",
-            // A machine that was restarted has given the Pod another address.
-            Some("Running") if pod["status"]["podIP"] == address => return Ok(()),
+            // A machine that was restarted has given the Pod another address. While the node could not be reached, a
+            // controller has set the Pod's readiness to false.
+            Some("Running") if pod["status"]["podIP"] == address && is_ready(pod) => return Ok(()),
             _ => "Running",
         };
         let ready = if phase == "Running" { "True" } else { "False" };

@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::{
-    ledger::{Ledger, Violations},
+    ledger::{LAG, Ledger, Violations},
     node::{DRIVER, Hosts, Kubelet, attach_volumes},
 };
 
@@ -179,7 +179,7 @@ impl World {
         self.tasks.spawn_until_shutdown("ledger", async move {
             loop {
                 ledger.lock().read();
-                sleep(Duration::from_millis(100)).await;
+                sleep(LAG).await;
             }
         });
     }
