@@ -1,12 +1,15 @@
 //! Evicts Pods from devices with NoExecute taints that their claims do not (or no longer) tolerate. The taints are
-//! those of ResourceSlices and of DeviceTaintRules.
+//! those of ResourceSlices and of DeviceTaintRules, whose status shows the progress.
+
+mod status;
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use api_meta::Timestamp;
 use client::{Error, Index, Resource, WorkQueue};
-use sched_core::{AllocatedDevice, DeviceTaintRuleView, DeviceTaintView, ResourceSliceView};
+use sched_core::{AllocatedDevice, DeviceTaintView, ResourceSliceView};
 
+use self::status::{RuleStatus, TaintRule};
 use crate::{
     context::{Context, synced},
     node_lifecycle::{Eviction, evict},
@@ -24,8 +27,8 @@ struct Devices {
     claims: Watched<ResourceClaim>,
     /// Slices by driver and pool.
     slices: Index<ResourceSliceView>,
-    /// The rules that taint devices; `None` if their feature is off.
-    rules: Option<Watched<DeviceTaintRuleView>>,
+    /// The rules that taint devices, and their status; `None` if their feature is off.
+    rules: Option<RuleStatus>,
     pods: Watched<Pod>,
 }
 
@@ -72,25 +75,25 @@ pub(crate) fn start(context: Context) {
         let pools: HashSet<_> = results.map(|d| pool(&d.driver, &d.pool)).collect();
         pools.into_iter().collect()
     });
+    let rules = context.config.features.is_enabled("DRADeviceTaintRules").then(|| {
+        let rules = context.watch::<TaintRule>(Resource::DEVICE_TAINT_RULES);
+        let (add, all) = (queue.clone(), claims.clone());
+        rules.on(move |change| {
+            if status::is_new(change) || change.new.is_none() {
+                all.list().iter().for_each(|claim| add.add(claim.metadata.key()));
+            }
+        });
+        RuleStatus::start(&context, rules, slices.clone(), claims.clone(), pods.clone())
+    });
     let devices = Arc::new(Devices {
         claims: claims.clone(),
         slices: slices.index("pool", |slice| vec![pool(&slice.spec.driver, &slice.spec.pool.name)]),
-        rules: context
-            .config
-            .features
-            .is_enabled("DRADeviceTaintRules")
-            .then(|| context.watch::<DeviceTaintRuleView>(Resource::DEVICE_TAINT_RULES)),
+        rules,
         pods: pods.clone(),
     });
     claims.on_key(&queue);
     let mut waits = vec![synced(&claims), synced(&slices), synced(&pods)];
-    if let Some(rules) = &devices.rules {
-        let (add, all) = (queue.clone(), claims.clone());
-        rules.on(move |_| {
-            all.list().iter().for_each(|claim| add.add(claim.metadata.key()));
-        });
-        waits.push(synced(rules));
-    }
+    waits.extend(devices.rules.iter().map(|status| synced(&status.rules)));
     let add = queue.clone();
     slices.on(move |change| {
         for slice in change.old.into_iter().chain(change.new) {
@@ -114,28 +117,30 @@ impl Devices {
         let Some(claim) = self.claims.get(key) else { return Ok(()) };
         let Some(allocation) = &claim.status.allocation else { return Ok(()) };
         let now = context.now();
-        let rules = self.rules.as_ref().map(|rules| rules.list()).unwrap_or_default();
-        let ends = allocation.devices.results.iter().filter_map(|device| {
+        let rules = self.rules.as_ref().map(|status| status.rules.list()).unwrap_or_default();
+        let mut reasons: Vec<&TaintRule> = Vec::new();
+        let mut ends = Vec::new();
+        for device in &allocation.devices.results {
             let slices = self.slices.get(&pool(&device.driver, &device.pool));
-            let mut taints = taints(&slices, &device.device);
-            let concerning = rules
-                .iter()
-                .filter(|rule| rule.concerns(&device.driver, &device.pool, &device.device));
-            taints.extend(concerning.map(|rule| rule.spec.taint.clone()));
-            end(device, &taints, now)
-        });
-        let Some(end) = ends.min() else { return Ok(()) };
+            ends.extend(end(device, &taints(&slices, &device.device), now));
+            for rule in rules.iter().filter(|rule| rule.concerns(device)) {
+                if let Some(at) = end(device, std::slice::from_ref(&rule.spec.taint), now) {
+                    ends.push(at);
+                    reasons.push(rule);
+                }
+            }
+        }
+        let Some(end) = ends.into_iter().min() else { return Ok(()) };
+        reasons.sort_by(|a, b| a.metadata.uid.cmp(&b.metadata.uid));
+        reasons.dedup_by(|a, b| a.metadata.uid == b.metadata.uid);
+        self.rules.iter().for_each(|status| status.update_later(&reasons));
         if end > now {
             queue.add_after(key.to_owned(), end.since(now));
             return Ok(());
         }
-        for user in claim.status.reserved_for.iter().filter(|user| user.is_pod()) {
-            let pod = self.pods.get(&format!("{}/{}", claim.metadata.namespace, user.name));
-            let Some(pod) = pod.filter(|pod| pod.metadata.uid == user.uid && pod.is_active())
-            else {
-                continue;
-            };
+        for pod in claim.active_pods(&self.pods) {
             evict(context, &pod.metadata, &TEXTS).await?;
+            self.rules.iter().for_each(|status| status.count_eviction(&reasons, &pod.metadata.uid));
         }
         Ok(())
     }

@@ -51,8 +51,9 @@ pub use self::{
         RequestMapping,
         view::{
             AllocatedDevice, AllocatedDevices, Allocation, CLAIM_FINALIZER, DeviceClassView,
-            DeviceTaintRuleView, DeviceTaintView, DeviceTolerationView, DeviceView,
-            ResourceClaimView, ResourcePoolView, ResourceSliceSpecView, ResourceSliceView,
+            DeviceTaintRuleSpecView, DeviceTaintRuleView, DeviceTaintView, DeviceTolerationView,
+            DeviceView, ResourceClaimView, ResourcePoolView, ResourceSliceSpecView,
+            ResourceSliceView,
         },
     },
     event::{Event, NodeChange},

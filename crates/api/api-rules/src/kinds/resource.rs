@@ -6,6 +6,7 @@ use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
 use serde_json::{Value, json};
 
 use crate::{
+    conditions::validate_conditions,
     expressions::devices::check_selectors,
     fields::{
         FieldRule,
@@ -154,6 +155,9 @@ fn count_devices(object: &mut Value, devices: &str) {
     }
 }
 
+/// The maximum number of conditions of a rule.
+const MAX_CONDITIONS: usize = 8;
+
 /// The effects of taints of a rule. A rule with `None` only shows which Pods another effect would concern.
 const RULE_EFFECTS: &[&str] = &["NoExecute", "NoSchedule", "None"];
 
@@ -166,7 +170,7 @@ pub(crate) static TAINT_RULE: Strategy = Strategy {
         }
     },
     own_update: |new, old, now| {
-        let changed = new.at("spec.taint") != old.at("spec.taint");
+        let changed = new.at("spec.taint.effect") != old.at("spec.taint.effect");
         let same_time = new.at("spec.taint.timeAdded") == old.at("spec.taint.timeAdded");
         if let Some(taint) = new.at_mut(&["spec", "taint"]) {
             if changed && same_time {
@@ -180,6 +184,14 @@ pub(crate) static TAINT_RULE: Strategy = Strategy {
         crate::fields::check(taint, TAINT, &path, errors);
         if !taint.is_object() {
             errors.push(FieldError::required(&path, ""));
+        }
+    },
+    check_status: |new, _, _, errors| {
+        let (conditions, path) =
+            (new.items("status.conditions"), Path::new("status").child("conditions"));
+        validate_conditions(conditions, &path, errors);
+        if conditions.len() > MAX_CONDITIONS {
+            errors.push(FieldError::too_many(&path, conditions.len(), MAX_CONDITIONS));
         }
     },
     fields: &[
@@ -316,6 +328,30 @@ mod tests {
         let wrong = errors(&rule(json!({"key": "", "effect": "PreferNoSchedule"})));
         assert_eq!(wrong.len(), 2, "{wrong:?}");
         assert_eq!(errors(&json!({"metadata": {"name": "x"}})).len(), 1);
+        // The time is that of the effect.
+        let mut other = old.clone();
+        other["spec"]["taint"]["value"] = json!("v");
+        (TAINT_RULE.own_update)(&mut other, &old, "now");
+        assert_eq!(other["spec"]["taint"]["timeAdded"], "then");
+    }
+
+    #[test]
+    fn bounds_conditions_of_taint_rule() {
+        let condition = |kind: usize| {
+            json!({"type": format!("T{kind}"), "status": "False", "reason": "R", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"})
+        };
+        let with = |count: usize| {
+            let conditions: Vec<Value> = (0..count).map(condition).collect();
+            json!({"metadata": {"name": "x"}, "spec": {}, "status": {"conditions": conditions}})
+        };
+        let errors = |new: &Value| TAINT_RULE.status_errors(new, &with(0), false, "now");
+        assert!(errors(&with(8)).is_empty());
+        let found = api_meta::field::aggregate(&errors(&with(9)));
+        assert_eq!(found, "status.conditions: Too many: 9: must have at most 8 items");
+        let mut wrong = with(1);
+        wrong["status"]["conditions"][0]["reason"] = json!("");
+        assert_eq!(errors(&wrong).len(), 1);
     }
 
     #[test]

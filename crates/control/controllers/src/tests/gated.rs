@@ -103,6 +103,13 @@ async fn rule_evicts_pods_from_the_device() {
         "status": {"allocation": {"devices": {"results": results}},
             "reservedFor": [{"resource": "pods", "name": "p", "uid": pod["metadata"]["uid"]}]}});
     api.create(&Resource::RESOURCE_CLAIMS, claim).await;
+    let pool =
+        |generation: i64| json!({"name": "p", "generation": generation, "resourceSliceCount": 1});
+    for generation in [1, 2] {
+        let slice = json!({"metadata": {"name": format!("s{generation}")}, "spec": {"driver": "d",
+            "pool": pool(generation), "devices": [{"name": "x"}]}});
+        api.create(&Resource::RESOURCE_SLICES, slice).await;
+    }
     let config = with_gate("DRADeviceTaintRules");
     let cluster = Cluster::start_on(api, &["device-taint-eviction-controller"], config);
     let rule = |name: &str, device: &str, effect: &str| {
@@ -118,7 +125,26 @@ async fn rule_evicts_pods_from_the_device() {
             .is_none_or(|pod| !pod["metadata"]["deletionTimestamp"].is_null())
     })
     .await;
+    // The dry run counts once, whether the Pod is still there or not; the other rules have none.
+    api.until("the rules have a status", |api| {
+        ["other", "mild", "harsh"].iter().all(|name| rule_condition(api, name) != Value::Null)
+    })
+    .await;
+    assert_eq!(rule_condition(api, "other")["reason"], "NotStarted");
+    let mild = rule_condition(api, "mild");
+    assert_eq!((&mild["status"], &mild["reason"]), (&json!("False"), &json!("NoEffect")));
+    let message = mild["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("1 published device selected. 1 allocated device selected."),
+        "{message}"
+    );
     cluster.stop().await;
+}
+
+/// Returns the condition of a DeviceTaintRule; null if it has none.
+fn rule_condition(api: &FakeApi, name: &str) -> Value {
+    let rule = api.get(&Resource::DEVICE_TAINT_RULES, "", name).unwrap_or_default();
+    rule["status"]["conditions"][0].clone()
 }
 
 #[tokio::test]

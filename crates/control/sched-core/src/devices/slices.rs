@@ -125,7 +125,7 @@ impl Slice {
     fn apply_rule(&mut self, name: &str, rule: Option<&DeviceTaintRuleView>) {
         let (driver, pool) = &self.pool;
         for device in &mut self.devices {
-            match rule.filter(|rule| rule.concerns(driver, pool, &device.view.name)) {
+            match rule.filter(|rule| rule.spec.concerns(driver, pool, &device.view.name)) {
                 Some(rule) => drop(device.rule_taints.insert(name.into(), rule.spec.taint.clone())),
                 None => drop(device.rule_taints.remove(name)),
             }

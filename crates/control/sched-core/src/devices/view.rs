@@ -186,10 +186,10 @@ pub struct DeviceTaintSelectorView {
     pub device: Option<Text>,
 }
 
-impl DeviceTaintRuleView {
+impl DeviceTaintRuleSpecView {
     /// Reports whether the rule taints a device.
     pub fn concerns(&self, driver: &str, pool: &str, device: &str) -> bool {
-        let Some(selector) = &self.spec.device_selector else { return false };
+        let Some(selector) = &self.device_selector else { return false };
         let matches =
             |wanted: &Option<Text>, name: &str| wanted.as_deref().is_none_or(|w| w == name);
         matches(&selector.driver, driver)
