@@ -296,7 +296,7 @@ mod tests {
         assert!(!off.is_enabled("APIResponseCompression") && off.is_enabled("MemoryQoS"));
         assert_eq!(
             parsed("AllAlpha=false,AllBeta=true,").unwrap_err().to_string(),
-            "--feature-gates=AllBeta=true is not supported, because it sets CoordinatedLeaderElection; set the gates one by one"
+            "--feature-gates=AllBeta=true is not supported, because it sets LocalStorageCapacityIsolationFSQuotaMonitoring; set the gates one by one"
         );
         assert_eq!(parsed("AllAlpha=false").unwrap(), usual);
         let state = off.all().find(|feature| feature.name == "APIResponseCompression").unwrap();

@@ -1,4 +1,4 @@
-//! Removes fields of objects with a Pod spec whose feature gates an operator may switch on.
+//! Removes fields whose feature gates an operator may switch on.
 
 use api_meta::Tree as _;
 use serde_json::Value;
@@ -20,6 +20,18 @@ pub fn drop_pod_certificates(strategy: &Strategy, new: &mut Value, old: Option<&
     for volume in spec.items_mut("volumes") {
         for source in volume.items_mut("projected.sources") {
             source.remove("podCertificate");
+        }
+    }
+}
+
+/// Removes the fields of coordinated leader election from a Lease (gate `CoordinatedLeaderElection`), except those that
+/// the old one has.
+pub fn drop_coordination(new: &mut Value, old: Option<&Value>) {
+    for field in ["strategy", "preferredHolder"] {
+        if old.is_none_or(|old| !old.at("spec").has(field))
+            && let Some(spec) = new.at_mut("spec")
+        {
+            spec.remove(field);
         }
     }
 }

@@ -6,6 +6,7 @@ mod autoscaling;
 mod batch;
 mod certificates;
 mod config;
+mod coordination;
 mod core;
 mod crd;
 #[cfg(test)]
@@ -73,7 +74,8 @@ pub fn strategy(group: &str, resource: &str) -> &'static Strategy {
         ("certificates.k8s.io", "certificatesigningrequests") => &certificates::REQUEST,
         ("certificates.k8s.io", "clustertrustbundles") => &trust_bundle::CLUSTER_TRUST_BUNDLE,
         ("certificates.k8s.io", "podcertificaterequests") => &pod_certificates::REQUEST,
-        ("coordination.k8s.io", "leases") => &core::LEASE,
+        ("coordination.k8s.io", "leasecandidates") => &coordination::LEASE_CANDIDATE,
+        ("coordination.k8s.io", "leases") => &coordination::LEASE,
         ("discovery.k8s.io", "endpointslices") => &networking::ENDPOINT_SLICE,
         ("flowcontrol.apiserver.k8s.io", "flowschemas") => &flowcontrol::FLOW_SCHEMA,
         ("flowcontrol.apiserver.k8s.io", _) => &flowcontrol::PRIORITY_LEVEL,

@@ -16,6 +16,8 @@ pub enum NameRule {
     Label1035,
     /// Any name that is a valid path segment (RBAC kinds).
     PathSegment,
+    /// A key of a ConfigMap, as for LeaseCandidates.
+    ConfigMapKey,
     /// No rule, or one that the kind checks itself.
     Any,
 }
@@ -28,6 +30,7 @@ impl NameRule {
             Self::Label => validation::dns1123_label(name),
             Self::Label1035 => validation::dns1035_label(name),
             Self::PathSegment => validation::path_segment_name(name),
+            Self::ConfigMapKey => validation::config_map_key(name),
             Self::Any => Vec::new(),
         }
     }

@@ -89,6 +89,7 @@ fn table(group: &str, resource: &str) -> &'static Table {
         ("certificates.k8s.io", "certificatesigningrequests") => &security::SIGNING_REQUESTS,
         ("certificates.k8s.io", "clustertrustbundles") => &security::TRUST_BUNDLES,
         ("certificates.k8s.io", "podcertificaterequests") => &security::POD_CERTIFICATES,
+        ("coordination.k8s.io", "leasecandidates") => &cluster::LEASE_CANDIDATES,
         ("coordination.k8s.io", "leases") => &cluster::LEASES,
         ("discovery.k8s.io", "endpointslices") => &network::ENDPOINT_SLICES,
         ("flowcontrol.apiserver.k8s.io", "flowschemas") => &cluster::FLOW_SCHEMAS,
@@ -104,6 +105,7 @@ fn table(group: &str, resource: &str) -> &'static Table {
             &security::BINDINGS
         }
         ("resource.k8s.io", "deviceclasses" | "resourceclaimtemplates") => &AGED,
+        ("resource.k8s.io", "devicetaintrules") => &cluster::TAINT_RULES,
         ("resource.k8s.io", "resourceclaims") => &cluster::RESOURCE_CLAIMS,
         ("resource.k8s.io", "resourceslices") => &cluster::RESOURCE_SLICES,
         ("scheduling.k8s.io", "priorityclasses") => &cluster::PRIORITY_CLASSES,

@@ -48,5 +48,6 @@ pub use eval::Outcome;
 pub use limits::{Limits, PER_CALL_LIMIT};
 pub use opaque::{AuthorizationDecision, AuthorizerContext, Opaque, ResourceCheck};
 pub use program::Program;
+pub use semver::Version;
 pub use types::{Decl, Field, ListKind, Object, Shape, Type, escape, is_reserved};
 pub use value::{List, Map, Record, Text, Value};

@@ -5,7 +5,7 @@ use std::{cmp::Ordering, fmt};
 use crate::error::EvalError;
 
 /// A semantic version. A pre-release precedes its release, and build metadata is ignored in comparisons.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Version {
     pub(crate) major: u64,
     pub(crate) minor: u64,
@@ -15,7 +15,12 @@ pub struct Version {
 }
 
 impl Version {
-    pub(crate) fn parse(text: &str) -> Result<Self, EvalError> {
+    /// Parses a version such as `1.2.3-alpha.1+build`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error for other forms, such as `v1.2.3` and `1.2`.
+    pub fn parse(text: &str) -> Result<Self, EvalError> {
         if text.is_empty() {
             return Err(EvalError::new("Version string empty"));
         }

@@ -1,12 +1,18 @@
-//! Leader election by a Lease, as client-go does it.
+//! Leader election by a Lease, as client-go does it: contenders acquire the lease themselves, or the API server elects
+//! one of them (coordinated leader election, KEP-4355).
+
+mod candidate;
 
 use std::time::Duration;
 
-use api_config::scheduler::LeaderElection as LeaderElectionSettings;
+use api_config::{FeatureGates, scheduler::LeaderElection as LeaderElectionSettings};
 use api_meta::{ErrorList, FieldError, GoDuration, Path};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::Instant;
+
+use candidate::Candidacy;
+pub use candidate::CandidateVersions;
 
 use crate::{
     error::Error,
@@ -30,6 +36,9 @@ pub struct LeaderElectionConfig {
     pub renew_deadline: Duration,
     /// The time between two attempts.
     pub retry_period: Duration,
+    /// The versions of this candidate in a coordinated election, in which the API server elects the holder. `None` if
+    /// contenders acquire the lease themselves.
+    pub candidate: Option<CandidateVersions>,
 }
 
 impl LeaderElectionConfig {
@@ -42,7 +51,19 @@ impl LeaderElectionConfig {
             lease_duration: Duration::from_secs(15),
             renew_deadline: Duration::from_secs(10),
             retry_period: Duration::from_secs(2),
+            candidate: None,
         }
+    }
+
+    /// Returns the configuration of this process: with an identity of its own and, if the gate
+    /// `CoordinatedLeaderElection` is on, as a candidate with the versions of this build.
+    #[must_use]
+    pub fn of_process(self, features: &FeatureGates) -> Self {
+        let identity = format!("{}_{:032x}", rt::hostname(), rt::random::<u128>());
+        let coordinated = features.is_enabled("CoordinatedLeaderElection");
+        let candidate =
+            self.candidate.or_else(|| coordinated.then(CandidateVersions::of_this_build));
+        Self { identity, candidate, ..self }
     }
 
     /// Applies the settings of a configuration file or of flags, and validates the result like upstream.
@@ -130,11 +151,19 @@ struct Spec {
     acquire_time: Option<String>,
     renew_time: Option<String>,
     lease_transitions: Option<u64>,
+    strategy: Option<String>,
+    preferred_holder: Option<String>,
 }
 
 impl Spec {
     fn is_free(&self) -> bool {
         self.holder_identity.as_deref().unwrap_or("").is_empty()
+    }
+
+    /// Returns `true` if the holder has to give up for a candidate that is preferred.
+    fn is_ending(&self) -> bool {
+        let preferred = self.preferred_holder.as_deref().unwrap_or("");
+        !preferred.is_empty() && self.holder_identity.as_deref() != Some(preferred)
     }
 }
 
@@ -158,12 +187,23 @@ impl LeaderElection {
     }
 
     /// Acquires the lease, runs `lead` while it is held, and returns when the lease is lost or `lead` ends.
-    /// `lead` is dropped before another contender can take the lease.
+    /// `lead` is dropped before another contender can take the lease. Meanwhile a candidate answers the pings of the
+    /// API server.
     ///
     /// # Errors
     ///
     /// Returns an error if the lease is lost.
-    pub async fn run<F: Future<Output = ()>>(
+    pub async fn run<F: Future<Output = ()>>(self, lead: impl FnOnce() -> F) -> Result<(), Error> {
+        let Some(candidacy) = Candidacy::new(&self.client, &self.config) else {
+            return self.contend_and_lead(lead).await;
+        };
+        tokio::select! {
+            result = self.contend_and_lead(lead) => result,
+            never = candidacy.keep() => match never {},
+        }
+    }
+
+    async fn contend_and_lead<F: Future<Output = ()>>(
         mut self,
         lead: impl FnOnce() -> F,
     ) -> Result<(), Error> {
@@ -213,7 +253,9 @@ impl LeaderElection {
             let left = self.config.renew_deadline.saturating_sub(self.renewed.elapsed());
             match self.attempt(left.min(self.config.attempt_timeout())).await {
                 Ok(Holder::Us) => {}
-                Ok(Holder::Another) => return self.lease_error("another holder has it"),
+                Ok(Holder::Another) => {
+                    return self.lease_error("another holder has it or is preferred");
+                }
                 // Retry conflicts too: a writer may have changed the lease without taking it.
                 Err(error) if self.renewed.elapsed() >= self.config.renew_deadline => return error,
                 Err(error) => {
@@ -247,7 +289,7 @@ impl LeaderElection {
     async fn try_acquire(&mut self) -> Result<Holder, Error> {
         // A holder writes without reading first; the resource version rejects the write if the lease has changed.
         if let Some(observed) =
-            self.observed.as_ref().filter(|observed| self.is_ours(&observed.spec))
+            self.observed.as_ref().filter(|observed| self.may_keep(&observed.spec))
         {
             if let Ok(renewed) = self.write(observed).await {
                 self.observe(renewed);
@@ -258,6 +300,9 @@ impl LeaderElection {
         let (namespace, name) = (&self.config.namespace, &self.config.name);
         match self.client.get(&Resource::LEASES, namespace, name).await {
             Ok(lease) => self.observe(lease),
+            Err(error) if error.is_not_found() && self.config.candidate.is_some() => {
+                self.observed = None;
+            }
             Err(error) if error.is_not_found() => {
                 let spec = self.spec(&Spec::default());
                 let lease =
@@ -269,16 +314,26 @@ impl LeaderElection {
             Err(error) => return Err(error),
         }
         let Some(observed) = &self.observed else { return Ok(Holder::Another) };
-        let held_for = Duration::from_secs(observed.spec.lease_duration_seconds.unwrap_or(0));
-        if !observed.spec.is_free()
-            && !self.is_ours(&observed.spec)
-            && observed.since.elapsed() < held_for
-        {
+        if !self.may_acquire(observed) {
             return Ok(Holder::Another);
         }
         let ours = self.write(observed).await?;
         self.observe(ours);
         Ok(Holder::Us)
+    }
+
+    /// Reports whether this contender may write the lease. A candidate waits until it is elected. It may still acquire a
+    /// lease that has expired since then, because the write fails if another one has been elected.
+    fn may_acquire(&self, observed: &ObservedLease) -> bool {
+        let ObservedLease { spec, since, .. } = observed;
+        let duration = Duration::from_secs(spec.lease_duration_seconds.unwrap_or(0));
+        let is_free = || spec.is_free() || since.elapsed() >= duration;
+        self.may_keep(spec) || (self.config.candidate.is_none() && is_free())
+    }
+
+    /// Reports whether this contender holds the lease and need not give it up for a preferred candidate.
+    fn may_keep(&self, spec: &Spec) -> bool {
+        self.is_ours(spec) && (self.config.candidate.is_none() || !spec.is_ending())
     }
 
     fn is_ours(&self, spec: &Spec) -> bool {
@@ -309,13 +364,19 @@ impl LeaderElection {
         let ours = self.is_ours(previous);
         let transitions = previous.lease_transitions.unwrap_or(0);
         let acquired = if ours { previous.acquire_time.clone() } else { None };
-        json!({
+        let mut spec = json!({
             "holderIdentity": self.config.identity,
             "leaseDurationSeconds": self.config.lease_duration.as_secs(),
             "acquireTime": acquired.unwrap_or_else(|| now.clone()),
             "renewTime": now,
             "leaseTransitions": if ours || previous.is_free() { transitions } else { transitions + 1 },
-        })
+        });
+        if self.config.candidate.is_some()
+            && let Some(strategy) = &previous.strategy
+        {
+            spec["strategy"] = json!(strategy);
+        }
+        spec
     }
 
     /// Releases the lease, so that the next contender need not wait until it expires.

@@ -29,7 +29,7 @@ pub use self::http::{
 pub use error::{Error, NotFoundExt, Status, StatusCause, StatusDetails};
 pub use informer::{Change, Index, Informer, ObjectId};
 pub use kubeconfig::KubeconfigError;
-pub use lease::{LeaderElection, LeaderElectionConfig};
+pub use lease::{CandidateVersions, LeaderElection, LeaderElectionConfig};
 pub use metrics::ClientMetrics;
 pub use options::{DeleteOptions, ListOptions, PatchKind, PatchTarget, Preconditions, escape};
 pub use pod::ServiceAccountError;

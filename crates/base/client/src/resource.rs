@@ -50,6 +50,7 @@ resources! {
     HORIZONTAL_POD_AUTOSCALERS "autoscaling" "v2" "horizontalpodautoscalers" "HorizontalPodAutoscaler" true;
     CRON_JOBS "batch" "v1" "cronjobs" "CronJob" true;
     JOBS "batch" "v1" "jobs" "Job" true;
+    LEASE_CANDIDATES "coordination.k8s.io" "v1beta1" "leasecandidates" "LeaseCandidate" true;
     LEASES "coordination.k8s.io" "v1" "leases" "Lease" true;
     ENDPOINT_SLICES "discovery.k8s.io" "v1" "endpointslices" "EndpointSlice" true;
     INGRESSES "networking.k8s.io" "v1" "ingresses" "Ingress" true;

@@ -65,7 +65,7 @@ mod ttl;
 
 use std::sync::Arc;
 
-use client::{Client, LeaderElection, LeaderElectionConfig};
+use client::{Client, LeaderElection};
 use context::Context;
 use metrics::ControllerMetrics;
 
@@ -95,8 +95,7 @@ pub async fn run(
         tasks.shutdown().stopping().await;
         return Ok(());
     }
-    let identity = format!("{}_{:032x}", rt::hostname(), rt::random::<u128>());
-    let lease = LeaderElectionConfig { identity, ..config.lease.clone() };
+    let lease = config.lease.clone().of_process(&config.features);
     let election = LeaderElection::new(own, lease).measured(&metrics.client);
     let leading = election.run(|| async {
         start(config, &clients, &metrics, tasks);

@@ -21,7 +21,7 @@ mod work;
 
 use std::sync::Arc;
 
-use client::{Client, ClientMetrics, LeaderElection, LeaderElectionConfig};
+use client::{Client, ClientMetrics, LeaderElection};
 use events::EventRecorder;
 use sched_core::Core;
 use tokio::sync::Semaphore;
@@ -76,8 +76,7 @@ async fn run_deciding(
         tasks.shutdown().unless_stopping(worker.run()).await;
         return Ok(());
     }
-    let identity = format!("{host}_{:032x}", rt::random::<u128>());
-    let lease = LeaderElectionConfig { identity, ..config.lease };
+    let lease = config.lease.of_process(&config.features);
     let leading = LeaderElection::new(client, lease).measured(&measured).run(|| worker.run());
     tasks.shutdown().unless_stopping(leading).await.unwrap_or(Ok(()))
 }

@@ -3,6 +3,7 @@
 
 mod access;
 mod audit;
+mod elections;
 mod peers;
 mod serving;
 mod storage;
@@ -25,6 +26,7 @@ pub use self::storage::{EtcdOverride, Storage};
 use self::{
     access::{AccessFlagError, AccessFlags},
     audit::{AuditFlagError, AuditFlags},
+    elections::{ElectionFlagError, ElectionFlags},
     peers::{PeerFlagError, PeerFlags},
     serving::{ServingFlagError, ServingFlags},
     storage::OverrideError,
@@ -151,6 +153,9 @@ pub struct Args {
     /// Flags of tracing
     #[command(flatten)]
     pub tracing: TracingFlags,
+    /// Flags of coordinated leader election
+    #[command(flatten)]
+    pub elections: ElectionFlags,
     /// The flag of feature gates
     #[command(flatten)]
     pub features: FeatureGateFlags,
@@ -244,6 +249,8 @@ pub enum FlagError {
     #[error(transparent)]
     Egress(#[from] EgressError),
     #[error(transparent)]
+    Elections(#[from] ElectionFlagError),
+    #[error(transparent)]
     Features(#[from] FeatureGateError),
     #[error(transparent)]
     Peers(#[from] PeerFlagError),
@@ -324,6 +331,7 @@ impl Args {
             disable_admission: self.disable_admission_plugins.clone(),
             admission_file: self.admission_control_config_file.clone(),
             seats: self.seats()?,
+            election_lease: self.elections.lease()?,
             tracing: self.tracing.exporter()?,
         })
     }
@@ -459,7 +467,6 @@ const REFUSED: &[Flag] = &[
 ];
 
 const ONE_LINE: &str = "each event is a line of the audit log, written by itself";
-const NO_CANDIDATES: &str = "leaders are elected by their leases only";
 const TUNING: &str = "this server needs no such tuning";
 const LEASES: &str = "servers register themselves by leases, as with upstream's default";
 
@@ -473,9 +480,6 @@ const IGNORED: &[Flag] = &[
     ("audit-log-batch-throttle-enable", false, ONE_LINE),
     ("audit-log-batch-throttle-qps", true, ONE_LINE),
     ("audit-log-truncate-max-batch-size", true, ONE_LINE),
-    ("coordinated-leadership-lease-duration", true, NO_CANDIDATES),
-    ("coordinated-leadership-renew-deadline", true, NO_CANDIDATES),
-    ("coordinated-leadership-retry-period", true, NO_CANDIDATES),
     ("debug-socket-path", true, "there is no Go profiler here"),
     ("default-not-ready-toleration-seconds", true, "upstream's default of 300 is kept"),
     ("default-unreachable-toleration-seconds", true, "upstream's default of 300 is kept"),

@@ -70,7 +70,7 @@ use crate::{
     aggregation::Aggregation,
     alloc::{Allocators, Hints, Pool},
     auditing::Auditor,
-    config::Network,
+    config::{COORDINATION_GATE, Network},
     handlers::{
         plugins::Plugins, policies::Policies, state::State, steps::Steps, webhooks::Webhooks,
     },
@@ -80,7 +80,7 @@ use crate::{
     },
     peers::Peers,
     reconcilers::{
-        api_services, availability, cluster_authentication, compaction, custom_kinds,
+        api_services, availability, cluster_authentication, compaction, custom_kinds, elections,
         endpoints::EndpointReconciler,
         flow_schemas,
         identity_lease::{self, ServerIdentity},
@@ -352,6 +352,10 @@ fn reconcile(
         let (sync, progress) =
             (Arc::new(PeerSync { peers, cache, objects, aggregation }), progress.clone());
         tasks.keep("peers", move || peer_discovery::keep(sync.clone(), progress.clone()));
+    }
+    if config.features.is_enabled(COORDINATION_GATE) {
+        elections::follow(config, &cache, objects.clone(), &new_client(), tasks);
+        progress.done(Step::Elections);
     }
     let identity = new_client();
     tasks.keep("identity", move || {

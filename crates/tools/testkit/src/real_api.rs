@@ -1,7 +1,7 @@
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use api_meta::UserInfo;
-use apiserver::ApiServer;
+use apiserver::{ApiServer, FeatureGates, flags::RuntimeConfig};
 use client::Client;
 use encryption::Encryption;
 use pki::{Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
@@ -31,6 +31,8 @@ pub struct Machine {
     pub compaction_interval: Duration,
     /// The range of the addresses of Services.
     pub service_cidr: &'static str,
+    features: FeatureGates,
+    runtime_config: RuntimeConfig,
     keys: Arc<tempfile::TempDir>,
 }
 
@@ -44,8 +46,18 @@ impl Machine {
             options: Options::default(),
             compaction_interval: Duration::from_secs(300),
             service_cidr: SERVICE_CIDR,
+            features: FeatureGates::default(),
+            runtime_config: RuntimeConfig::default(),
             keys,
         })
+    }
+
+    /// Sets feature gates of the API server, and what it serves, as `--feature-gates` and `--runtime-config` do.
+    pub fn serve(&mut self, gates: &str, runtime_config: &str) -> Result<(), Failure> {
+        self.features = FeatureGates::parse(gates.split(','))?;
+        let pairs: Vec<String> = runtime_config.split(',').map(str::to_owned).collect();
+        self.runtime_config = RuntimeConfig::parse(&pairs)?;
+        Ok(())
     }
 }
 
@@ -93,9 +105,11 @@ impl RealApi {
             }
         });
         let (interval, range) = (machine.compaction_interval, machine.service_cidr.parse()?);
+        let (features, runtime_config) = (machine.features.clone(), machine.runtime_config.clone());
         let change = move |config: &mut apiserver::Config| {
             config.compaction_interval = interval;
             config.service_cidrs = vec![range];
+            (config.features, config.runtime_config) = (features, runtime_config);
         };
         let lagging = Arc::new(LaggingStore(store.clone()));
         let started = Self::start_as(change, lagging, machine.keys.clone(), tasks).await?;
@@ -189,8 +203,8 @@ pub fn config(bind: SocketAddr, directory: &Path) -> apiserver::Config {
         max_token_expiration: None,
         egress: apiserver::Egress::default(),
         serving: apiserver::ServingOptions::default(),
-        features: apiserver::FeatureGates::default(),
-        runtime_config: apiserver::flags::RuntimeConfig::default(),
+        features: FeatureGates::default(),
+        runtime_config: RuntimeConfig::default(),
         api_audiences: vec![],
         kubelet_client: Some((file("apiserver.crt"), file("apiserver.key"))),
         kubelet_ca: None,
@@ -211,6 +225,7 @@ pub fn config(bind: SocketAddr, directory: &Path) -> apiserver::Config {
         request_timeout: apiserver::Config::REQUEST_TIMEOUT,
         // Tests run without optimization, which takes many times as long.
         processor_time: apiserver::Config::PROCESSOR_TIME * 20,
+        election_lease: apiserver::Config::election_lease(),
         tracing: None,
     }
 }

@@ -1,11 +1,11 @@
-//! Rules of Namespaces, ServiceAccounts, Events, ComponentStatuses and Leases.
+//! Rules of Namespaces, ServiceAccounts, Events, and ComponentStatuses.
 
 use api_meta::{FieldError, Path, Tree as _, validation};
 use serde_json::{Value, json};
 
 use super::event;
 use crate::{
-    meta::{NameRule, check_finalizer_owner, check_not_negative},
+    meta::{NameRule, check_finalizer_owner},
     strategy::{Strategy, Subresource},
 };
 
@@ -98,22 +98,6 @@ pub(crate) static SERVICE_ACCOUNT: Strategy = Strategy {
 pub(crate) static COMPONENT_STATUS: Strategy = Strategy {
     computed: true,
     deprecation: Some("v1 ComponentStatus is deprecated in v1.19+"),
-    ..Strategy::PLAIN
-};
-
-pub(crate) static LEASE: Strategy = Strategy {
-    check: |lease, errors| {
-        let (spec, path) = (lease.at("spec"), Path::new("spec"));
-        if let Some(seconds) = spec.opt_int("leaseDurationSeconds")
-            && seconds <= 0
-        {
-            let path = path.child("leaseDurationSeconds");
-            errors.push(FieldError::invalid(&path, seconds, "must be greater than 0"));
-        }
-        check_not_negative(spec, "leaseTransitions", &path, errors);
-    },
-    create_on_update: true,
-    unconditional_update: false,
     ..Strategy::PLAIN
 };
 

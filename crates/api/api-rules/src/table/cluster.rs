@@ -89,6 +89,26 @@ pub(super) static LEASES: Table = Table {
     },
 };
 
+pub(super) static LEASE_CANDIDATES: Table = Table {
+    columns: &[NAME, text("LeaseName"), text("BinaryVersion"), text("EmulationVersion"), AGE],
+    cells: |candidate, now| {
+        let spec = |field: &str| json!(candidate.at("spec").text(field));
+        let (binary, emulation) = (spec("binaryVersion"), spec("emulationVersion"));
+        vec![name(candidate), spec("leaseName"), binary, emulation, age(candidate, now)]
+    },
+};
+
+pub(super) static TAINT_RULES: Table = Table {
+    columns: &[NAME, text("Key"), text("Value"), text("Effect"), text("TimeAdded"), AGE],
+    cells: |rule, now| {
+        let taint = rule.at("spec.taint");
+        let of = |field: &str| json!(taint.text(field));
+        let added = taint.text("timeAdded");
+        let added = if added.is_empty() { json!("") } else { json!(format::since(added, now)) };
+        vec![name(rule), of("key"), of("value"), of("effect"), added, age(rule, now)]
+    },
+};
+
 pub(super) static FLOW_SCHEMAS: Table = Table {
     columns: &[
         NAME,

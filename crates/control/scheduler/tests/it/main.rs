@@ -1,6 +1,7 @@
 //! Tests the scheduler against an in-memory API server, and against the real one with RBAC.
 #![allow(clippy::unwrap_used)]
 
+mod elections;
 mod real;
 
 use client::Resource;

@@ -17,6 +17,7 @@ use std::{
 
 use api_config::FeatureGates;
 use api_meta::Cidr;
+use client::LeaderElectionConfig;
 use data_encoding::BASE32_NOPAD;
 use sha2::{Digest as _, Sha256};
 
@@ -30,7 +31,7 @@ pub(crate) use self::egress::Network;
 pub use self::egress::{Egress, EgressError};
 pub(crate) use self::peers::PEER_GATE;
 pub use self::peers::PeerOptions;
-pub(crate) use self::runtime::gate_of;
+pub(crate) use self::runtime::{COORDINATION_GATE, gate_of};
 pub use self::runtime::{RuntimeConfig, RuntimeConfigError};
 pub use self::serving::ServingOptions;
 
@@ -120,6 +121,9 @@ pub struct Config {
     pub request_timeout: Duration,
     /// The maximum processor time of one request.
     pub processor_time: Duration,
+    /// The lease of the API server that elects leaders (gate `CoordinatedLeaderElection`). The identity is set at the
+    /// start.
+    pub election_lease: LeaderElectionConfig,
     /// The export of traces; `None` if requests are not traced.
     pub tracing: Option<otlp::Exporter>,
 }
@@ -146,6 +150,11 @@ impl Config {
     /// The default processor time of one request. The largest accepted object, of a megabyte and a half, takes a tenth
     /// of it.
     pub const PROCESSOR_TIME: Duration = Duration::from_secs(1);
+
+    /// Returns the lease of the API server that elects leaders, with upstream's name and times.
+    pub fn election_lease() -> LeaderElectionConfig {
+        LeaderElectionConfig::new("kube-system", "leader-election-controller", String::new())
+    }
 
     /// Returns the name of this server among those that share a store. It depends on host name and address only, so
     /// that it survives restarts and differs between servers on one machine.

@@ -39,12 +39,15 @@ const STAGES: [(&str, &[Stage]); 4] = [
     ("api/alpha", &[Stage::Alpha]),
 ];
 
+/// The gate of coordinated leader election.
+pub(crate) const COORDINATION_GATE: &str = "CoordinatedLeaderElection";
+
 /// Returns the feature gate without which a resource is not served.
 pub(crate) fn gate_of(group: &str, resource: &str) -> Option<&'static str> {
     match (group, resource) {
         ("certificates.k8s.io", "clustertrustbundles") => Some("ClusterTrustBundle"),
         ("certificates.k8s.io", "podcertificaterequests") => Some("PodCertificateRequest"),
-        ("coordination.k8s.io", "leasecandidates") => Some("CoordinatedLeaderElection"),
+        ("coordination.k8s.io", "leasecandidates") => Some(COORDINATION_GATE),
         ("internal.apiserver.k8s.io", "storageversions") => Some("StorageVersionAPI"),
         ("resource.k8s.io", "devicetaintrules") => Some("DRADeviceTaintRules"),
         ("resource.k8s.io", "resourcepoolstatusrequests") => Some("DRAResourcePoolStatus"),

@@ -423,3 +423,27 @@ fn parses_port_ranges() {
     assert_eq!("30000+10".parse(), Ok(PortRange(30000, 30010)));
     assert!("2-1".parse::<PortRange>().is_err() && "x".parse::<PortRange>().is_err());
 }
+
+#[test]
+fn validates_lease_of_elections_in_upstreams_words() {
+    let config = |flags: &[&str]| parse(flags).unwrap().config();
+    let lease = config(&[]).unwrap().election_lease;
+    assert_eq!((&*lease.namespace, &*lease.name), ("kube-system", "leader-election-controller"));
+    assert_eq!((lease.lease_duration.as_secs(), lease.renew_deadline.as_secs()), (15, 10));
+    for (flag, words) in [
+        (
+            "--coordinated-leadership-lease-duration=10s",
+            "--coordinated-leadership-lease-duration must be greater than --coordinated-leadership-renew-deadline",
+        ),
+        (
+            "--coordinated-leadership-renew-deadline=2s",
+            "--coordinated-leadership-renew-deadline must be greater than --coordinated-leadership-retry-period",
+        ),
+        (
+            "--coordinated-leadership-retry-period=0s",
+            "--coordinated-leadership-retry-period=0s must be greater than zero",
+        ),
+    ] {
+        assert_eq!(config(&[flag]).unwrap_err().to_string(), words);
+    }
+}

@@ -19,6 +19,7 @@ use super::{
 use crate::{
     alloc::Allocation,
     clock,
+    config::COORDINATION_GATE,
     registry::{Definition, Object, ServedVersion},
     watch_cache::store_status,
 };
@@ -211,6 +212,11 @@ pub(super) fn drop_disabled_fields(
     // Most writes are of kinds without such fields, so the gate is looked up last.
     if !strategy.pod_spec.is_empty() && !state.config.features.is_enabled("PodCertificateRequest") {
         api_rules::drop_pod_certificates(strategy, new, old);
+    }
+    if definition.is("coordination.k8s.io", "leases")
+        && !state.config.features.is_enabled(COORDINATION_GATE)
+    {
+        api_rules::drop_coordination(new, old);
     }
 }
 

@@ -8,6 +8,7 @@ pub(crate) mod cluster_authentication;
 pub(crate) mod compaction;
 pub(crate) mod custom_kinds;
 pub(crate) mod custom_names;
+pub(crate) mod elections;
 pub(crate) mod endpoints;
 mod ensure;
 pub(crate) mod flow_schemas;

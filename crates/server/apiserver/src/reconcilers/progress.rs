@@ -20,6 +20,8 @@ pub(crate) enum Step {
     ApiServices,
     /// The peers have been asked what they serve.
     Peers,
+    /// The election of leaders has been started.
+    Elections,
     /// The background loops have been started.
     Loops,
 }

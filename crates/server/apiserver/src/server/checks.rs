@@ -9,6 +9,7 @@ use std::{
 };
 
 use crate::{
+    config::COORDINATION_GATE,
     handlers::state::State,
     reconcilers::progress::{Progress, Step},
 };
@@ -30,7 +31,7 @@ pub(super) const PAGES: [&str; 3] = ["healthz", "livez", "readyz"];
 /// Upstream's post-start hooks in upstream's order, with the start-up step that each one waits for. `None` marks hooks
 /// that are complete before the server listens: by then the watch cache has loaded the store, with custom kinds,
 /// APIServices and priority levels, and observers receive every change.
-const HOOKS: [(&str, Option<Step>); 34] = [
+const HOOKS: [(&str, Option<Step>); 35] = [
     ("poststarthook/start-apiserver-admission-initializer", None),
     ("poststarthook/generic-apiserver-start-informers", None),
     ("poststarthook/priority-and-fairness-config-consumer", None),
@@ -40,6 +41,10 @@ const HOOKS: [(&str, Option<Step>); 34] = [
     ("poststarthook/start-apiextensions-controllers", None),
     ("poststarthook/crd-informer-synced", None),
     ("poststarthook/start-system-namespaces-controller", Some(Step::Namespaces)),
+    (
+        "poststarthook/start-kube-apiserver-coordinated-leader-election-controller",
+        Some(Step::Elections),
+    ),
     ("poststarthook/peer-endpoint-reconciler-controller", Some(Step::Loops)),
     ("poststarthook/mixed-version-proxy-handler", Some(Step::Peers)),
     ("poststarthook/local-discovery-cache-sync", Some(Step::Peers)),
@@ -93,7 +98,12 @@ pub(super) fn of(page: &str, state: &State, readiness: &Readiness, age: Duration
         checks.push(check("informer-sync", is_following));
     }
     let forwards = state.config.peer_authorities().is_some();
-    let hooks = HOOKS.into_iter().filter(|(_, step)| forwards || *step != Some(Step::Peers));
+    let elects = state.config.features.is_enabled(COORDINATION_GATE);
+    let hooks = HOOKS.into_iter().filter(|(_, step)| match step {
+        Some(Step::Peers) => forwards,
+        Some(Step::Elections) => elects,
+        _ => true,
+    });
     checks.extend(hooks.map(|(name, step)| {
         check(name, is_graced || step.is_none_or(|step| readiness.progress.is_done(step)))
     }));

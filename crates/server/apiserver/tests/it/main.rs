@@ -21,6 +21,7 @@ mod custom;
 mod cves;
 mod deletion;
 mod egress;
+mod elections;
 mod encryption;
 mod figures;
 mod harness;
