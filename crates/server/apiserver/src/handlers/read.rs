@@ -216,11 +216,15 @@ async fn at(
         // The smallest key after `after`.
         range.start = format!("{after}\0");
     }
-    match feed.store.range(range, 0, revision).await {
+    // The store's 0 is no limit.
+    let limit = if most == usize::MAX { 0 } else { most };
+    match feed.store.range(range, limit, revision).await {
         Ok(found) => {
             let object = |kv| Arc::new(call.resource.definition.loaded(kv).0);
-            let objects = found.items.iter().map(object).collect();
-            Ok(Some(Page { objects, ..Page::default() }))
+            let objects: Vec<_> = found.items.iter().map(object).collect();
+            let count = usize::try_from(found.count).unwrap_or(usize::MAX);
+            let behind = count.saturating_sub(objects.len());
+            Ok(Some(Page { objects, behind, ..Page::default() }))
         }
         Err(store::Error::Compacted { .. }) => Ok(None),
         Err(other) => Err(store_status(other)),
