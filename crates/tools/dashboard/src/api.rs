@@ -1,17 +1,19 @@
 //! The reads from the API server.
 
 use api_meta::{ListMeta, ObjectMeta};
-use client::Client;
+use client::{Client, List};
 use http::{Method, StatusCode};
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::error::PageError;
 
 /// The rows on one page.
 pub(crate) const PAGE: usize = 100;
+/// The last lines of a log that a page shows.
+pub(crate) const LOG_LINES: usize = 1000;
 /// The size of the log that a page shows, in bytes.
-const LOG_LIMIT: usize = 1 << 20;
+pub(crate) const LOG_LIMIT: usize = 1 << 20;
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
@@ -102,12 +104,6 @@ impl Table {
     pub(crate) fn is_namespaced(&self) -> bool {
         self.rows.iter().any(|row| !row.object.metadata.namespace.is_empty())
     }
-
-    /// Returns a row's cell in the named column.
-    pub(crate) fn cell<'a>(&self, row: &'a Row, column: &str) -> &'a str {
-        let index = self.column_definitions.iter().position(|found| found.name == column);
-        index.and_then(|index| row.cells.get(index)?.as_str()).unwrap_or_default()
-    }
 }
 
 /// The query of a list.
@@ -154,14 +150,13 @@ pub(crate) async fn table(
     Ok(client.get_raw_as(&query.path(resource), TABLE).await?)
 }
 
-/// Lists whole objects.
-pub(crate) async fn objects(
+/// Lists whole objects or projections of them.
+pub(crate) async fn objects<T: DeserializeOwned>(
     client: &Client,
     resource: &Resource,
     query: &Query<'_>,
-) -> Result<Vec<Value>, PageError> {
-    let list: client::List<Value> = client.get_raw(&query.path(resource)).await?;
-    Ok(list.items)
+) -> Result<List<T>, PageError> {
+    Ok(client.get_raw(&query.path(resource)).await?)
 }
 
 /// Reads an object. `namespace` is empty for cluster-scoped objects.
@@ -193,8 +188,9 @@ pub(crate) async fn log(
     previous: bool,
 ) -> Result<String, PageError> {
     let path = client::Resource::PODS.object(namespace, pod, "log");
-    let query =
-        format!("container={container}&previous={previous}&tailLines=1000&limitBytes={LOG_LIMIT}");
+    let query = format!(
+        "container={container}&previous={previous}&tailLines={LOG_LINES}&limitBytes={LOG_LIMIT}"
+    );
     text(client, &format!("{path}?{query}")).await
 }
 

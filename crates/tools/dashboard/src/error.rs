@@ -61,9 +61,9 @@ impl PageError {
     /// Returns the message for people: the API server's own if it has answered.
     pub(crate) fn message(&self) -> String {
         match self {
-            Self::Api(error) => match error.status() {
-                Some(status) if !status.message.is_empty() => status.message.clone(),
-                _ => error.to_string(),
+            Self::Api(error) => match error.server_message() {
+                text if text.is_empty() => error.to_string(),
+                text => text,
             },
             other => other.to_string(),
         }

@@ -13,12 +13,13 @@ use serve::{Body, Handler, answer};
 
 use crate::{
     access::{Access, names_this_machine},
-    api::{Resource, is_name},
+    api::{self, Resource, is_name},
     error::PageError,
     layout::{self, STYLE},
     login::{self, Login, LoginError},
     measurements::Measurements,
     pages,
+    shared::{Readings, Viewer},
 };
 
 const CSS: &str = "text/css; charset=utf-8";
@@ -42,6 +43,9 @@ const HEADERS: [(HeaderName, &str); 4] = [
 /// The largest body of a form in bytes.
 const MAX_FORM: usize = 16 << 10;
 
+/// The only viewer of a dashboard without a login.
+const LOCAL: Viewer = [0; 32];
+
 /// The users who may look at the pages.
 pub(crate) enum Users {
     /// The user of this machine who knows the key, with the kubeconfig's rights.
@@ -54,6 +58,7 @@ pub(crate) enum Users {
 pub(crate) struct Dashboard {
     pub(crate) users: Users,
     pub(crate) measurements: Arc<Measurements>,
+    pub(crate) readings: Readings,
     /// The directories of the timelines.
     pub(crate) timelines: Vec<PathBuf>,
 }
@@ -114,7 +119,7 @@ impl Dashboard {
                 "open the whole address that `windlass dashboard` printed; it contains the key\n";
             return plain(StatusCode::UNAUTHORIZED, message);
         }
-        self.read(uri, client).await
+        self.read(uri, client, LOCAL).await
     }
 
     /// Answers a request from another machine.
@@ -142,14 +147,14 @@ impl Dashboard {
             _ => {}
         }
         match login.client(&request.headers) {
-            Ok(Some(client)) => {
+            Ok(Some((client, viewer))) => {
                 let Some(_page) = login.try_page() else {
                     return plain(
                         StatusCode::TOO_MANY_REQUESTS,
                         "too many pages at once; try again\n",
                     );
                 };
-                self.read(uri, &client).await
+                self.read(uri, &client, viewer).await
             }
             // The user may have a cookie: browsers leave it out where a link of another site leads here.
             Ok(None) => to("/login", None),
@@ -158,7 +163,7 @@ impl Dashboard {
     }
 
     /// Returns the page of a user with the client's rights.
-    async fn read(&self, uri: &Uri, client: &Client) -> Response<Body> {
+    async fn read(&self, uri: &Uri, client: &Client, viewer: Viewer) -> Response<Body> {
         let path = uri.path();
         if path == "/style.css" {
             return answer(StatusCode::OK, CSS, STYLE);
@@ -171,7 +176,10 @@ impl Dashboard {
             if path == "/timeline" {
                 return self.timeline();
             }
-            let page = self.page(client, path, &query).await?;
+            let page = match path {
+                "/" => self.overview(client, viewer).await?,
+                _ => self.page(client, path, &query).await?,
+            };
             Ok(self.rendered(StatusCode::OK, path, &page))
         };
         match tokio::time::timeout(TIMEOUT, shown).await {
@@ -185,6 +193,14 @@ impl Dashboard {
         matches!(self.users, Users::Remote(_))
     }
 
+    /// Returns the first page, which viewers with the same credentials share. Each viewer's credentials are checked
+    /// first, and no other request is sent if the API server does not know them.
+    async fn overview(&self, client: &Client, viewer: Viewer) -> Result<Page, PageError> {
+        api::check_user(client).await?;
+        let content = self.readings.get(viewer, pages::overview::content(client)).await;
+        Ok(Page::new("Overview", content))
+    }
+
     async fn page(
         &self,
         client: &Client,
@@ -193,11 +209,6 @@ impl Dashboard {
     ) -> Result<Page, PageError> {
         let segments: Vec<&str> = path.split('/').skip(1).collect();
         match *segments.as_slice() {
-            [""] => {
-                let all_nodes = query.get("nodes") == "all";
-                let content = pages::overview::content(client, all_nodes).await?;
-                Ok(Page::new("Overview", content))
-            }
             ["kinds"] => Ok(Page::new("All kinds", pages::kinds::content(client).await?)),
             ["measurements"] => {
                 let content = pages::measurements::content(&self.measurements);

@@ -12,7 +12,9 @@
 //!   its output shows. Other web sites cannot read it by a name that resolves to a loopback address, because names
 //!   other than `localhost` are rejected.
 //! - With TLS, users log in by a bearer token, which only a cookie holds. The kubeconfig's user only measures.
-//! - No page reads more than a limited number of objects, so large clusters take no longer than small ones.
+//! - No page reads more than a limited number of objects, or shows more, and each says so where something is missing.
+//! - The first page is shared by viewers with the same credentials for a few seconds. The API server checks the
+//!   credentials for each viewer nonetheless.
 //! - The values of Secrets are never shown.
 
 mod access;
@@ -25,6 +27,7 @@ mod measurements;
 mod pages;
 mod plot;
 mod run;
+mod shared;
 #[cfg(test)]
 mod tests;
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use api_meta::Tree as _;
+use aws_lc_rs::digest::{SHA256, digest};
 use client::{Body, Client, Resource, Transport};
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header};
@@ -11,7 +12,7 @@ use maud::{Markup, html};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::{error::PageError, layout};
+use crate::{error::PageError, layout, shared::Viewer};
 
 /// The cookie with the token. Browsers accept this prefix only over TLS and for this host alone.
 const COOKIE: &str = "__Host-windlass-dashboard";
@@ -95,9 +96,13 @@ impl Login {
         Self { server, turns: Semaphore::new(LOGINS), pages: Semaphore::new(PAGES) }
     }
 
-    /// Returns a client with the token of a request's cookie; `None` without one.
-    pub(crate) fn client(&self, headers: &HeaderMap) -> Result<Option<Client>, LoginError> {
-        token(headers).map(|token| self.client_of(token)).transpose()
+    /// Returns a client with the token of a request's cookie, and the token's viewer; `None` without a token.
+    pub(crate) fn client(
+        &self,
+        headers: &HeaderMap,
+    ) -> Result<Option<(Client, Viewer)>, LoginError> {
+        let of = |token: &str| Ok((self.client_of(token)?, viewer(token)));
+        token(headers).map(of).transpose()
     }
 
     /// Returns the permit of one page, or `None` if too many are being read.
@@ -185,6 +190,13 @@ fn token(headers: &HeaderMap) -> Option<&str> {
     let mut cookies = cookies.flat_map(|value| value.split(';'));
     let token = cookies.find_map(|cookie| cookie.trim().strip_prefix(COOKIE)?.strip_prefix('='));
     token.filter(|token| is_token(token))
+}
+
+/// Returns the hash of a token, because the token itself is not kept.
+fn viewer(token: &str) -> Viewer {
+    let mut hash = Viewer::default();
+    hash.copy_from_slice(digest(&SHA256, token.as_bytes()).as_ref());
+    hash
 }
 
 /// Reports whether a text has the form of a bearer token (RFC 6750 §2.1).

@@ -12,6 +12,7 @@ use crate::{
     handler::{Dashboard, Users},
     login::{Login, USER_AGENT},
     measurements::{self, Measurements},
+    shared::Readings,
 };
 
 /// The directory below which `init` and `join` record their steps.
@@ -82,7 +83,7 @@ pub async fn run(args: Args, tasks: &rt::Tasks) -> Result<(), DashboardError> {
     let measurements = Arc::new(Measurements::default());
     let (sampled, into) = (client, measurements.clone());
     tasks.keep("measurements", move || measurements::sample(sampled.clone(), into.clone()));
-    let dashboard = Dashboard { users, measurements, timelines };
+    let dashboard = Dashboard { users, measurements, readings: Readings::default(), timelines };
     serve::serve(listener, tls, limits(), Arc::new(dashboard), tasks.clone()).await;
     Ok(())
 }

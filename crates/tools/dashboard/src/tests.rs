@@ -17,6 +17,7 @@ use crate::{
     access::Access,
     handler::{Dashboard, Users},
     login::{Login, PAGES},
+    shared::Readings,
 };
 
 /// An API server that notes requests and answers with the first entry whose path is a prefix.
@@ -83,7 +84,12 @@ impl Scene {
     }
 
     fn of(script: Arc<Script>, users: Users) -> Self {
-        let dashboard = Dashboard { users, measurements: Arc::default(), timelines: Vec::new() };
+        let dashboard = Dashboard {
+            users,
+            measurements: Arc::default(),
+            readings: Readings::default(),
+            timelines: Vec::new(),
+        };
         Self { script, dashboard }
     }
 
@@ -214,7 +220,7 @@ async fn asks_nothing_for_users_without_a_token() {
 #[tokio::test]
 async fn sends_one_request_for_a_token_that_the_api_server_does_not_know() {
     let scene = Scene::remote(vec![("/", 401, json!({"message": "Unauthorized"}))]);
-    for path in ["/", "/?nodes=all", "/kinds", "/list/core/v1/pods", "/object/core/v1/pods/a/b"] {
+    for path in ["/", "/kinds", "/list/core/v1/pods", "/object/core/v1/pods/a/b"] {
         scene.script.requests.lock().clear();
         let cookie = "__Host-windlass-dashboard=abc";
         let (status, _) = scene.send(Method::GET, path, "node:8443", cookie).await;
@@ -336,4 +342,24 @@ async fn shows_a_pod_with_cause_events_and_logs_by_reads_alone() {
     let requests = scene.requests();
     assert!(requests.iter().all(|line| line.starts_with("GET ")), "{requests:?}");
     assert!(requests[1].contains("fieldSelector=involvedObject.uid%3Du-1"), "{requests:?}");
+}
+
+#[tokio::test]
+async fn first_page_is_shared_by_users_with_the_same_token_alone() {
+    let scene = Scene::remote(vec![("/version", 200, json!({})), ("/", 403, json!({}))]);
+    let view = |token: &str| {
+        let cookie = format!("__Host-windlass-dashboard={token}");
+        let scene = &scene;
+        async move {
+            scene.script.requests.lock().clear();
+            let (status, _) = scene.send(Method::GET, "/", "node:8443", &cookie).await;
+            assert_eq!(status, StatusCode::OK);
+            scene.requests().len()
+        }
+    };
+    let all = view("abc").await;
+    assert!(all > 1, "{:?}", scene.requests());
+    assert_eq!(view("abd").await, all);
+    // The token is checked nonetheless.
+    assert_eq!(view("abc").await, 1);
 }

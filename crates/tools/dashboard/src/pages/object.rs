@@ -31,7 +31,10 @@ pub(crate) async fn content(
         @if object.text("kind") == "Pod" { (logs(&object, namespace, name)) }
         h2 { "Events" }
         @match found {
-            Ok(table) => (list::rows(&table, &events)),
+            Ok(table) => {
+                @if !table.metadata.r#continue.is_empty() { p { "Only the first " (PAGE) " are shown." } }
+                (list::rows(&table, &events))
+            }
             Err(error) => (failure(&error.message())),
         }
         h2 { "Object" }
