@@ -12,6 +12,7 @@ use crate::{
 
 mod api;
 mod curve;
+mod dashboard;
 mod h2load;
 mod hostile;
 mod kinds;
@@ -30,6 +31,7 @@ const SERVER_PARTS: &[ServerPart] = &[
     ("curve", "an API server with more and more objects", &curve::measure),
     ("kinds", "an API server with many custom kinds", &kinds::measure),
     ("watch", "an API server with many watchers", &watch::measure),
+    ("dashboard", "the pages of a dashboard of a large cluster", &dashboard::measure),
     ("tenants", "an API server with a tenant who misbehaves", &tenants::measure),
 ];
 
@@ -44,6 +46,7 @@ const USAGE: &str = "usage: cargo xtask bench [PART ...] [--peer DIR]
   curve       an API server while its objects grow from a thousand to a million
   kinds       an API server with 500 custom kinds: memory, also after reading OpenAPI and after deletion
   watch       an API server with a thousand watchers
+  dashboard   the pages of `windlass dashboard` for a cluster of 5,000 nodes and 50,000 Pods
   tenants     an API server with 10,000 idle connections and 50,000 watches of one tenant: effects on other tenants
   tenants --hostile [--seconds N]
               an API server with a tenant that sends expensive requests: health, leases, other tenants and memory
@@ -68,7 +71,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
                 seconds = count.filter(|seconds| *seconds > 0).ok_or(USAGE)?;
             }
             "crates" | "cluster" | "bootstrap" | "kops" | "nodes" | "api" | "curve" | "kinds"
-            | "watch" | "tenants" | "metal" => parts.push(arg.as_str()),
+            | "watch" | "dashboard" | "tenants" | "metal" => parts.push(arg.as_str()),
             _ => return Err(USAGE.into()),
         }
     }

@@ -55,6 +55,8 @@ pub(super) fn run(windlass: &Path, peer: Option<&Path>, measure: &Measure) -> Re
 pub(super) struct Bench {
     pub(super) control_plane: ControlPlane,
     pub(super) token: String,
+    /// The binary of Windlass, also where upstream's API server is measured.
+    pub(super) windlass: PathBuf,
     column: Column,
 }
 
@@ -62,7 +64,12 @@ impl Bench {
     fn start(side: Side, windlass: &Path, directory: &Path) -> Result<Self> {
         let mut control_plane = ControlPlane::prepare(side, windlass, directory)?;
         let ready = control_plane.start_api_server()?;
-        let mut bench = Self { control_plane, token: String::new(), column: Column::new() };
+        let mut bench = Self {
+            control_plane,
+            token: String::new(),
+            windlass: windlass.to_owned(),
+            column: Column::new(),
+        };
         bench.note("empty store to /readyz", "s", Better::Less, Some(10.0), ready.as_secs_f64());
         Ok(bench)
     }
@@ -134,12 +141,17 @@ impl Bench {
         ] {
             output(self.control_plane.kubectl().args(args))?;
         }
-        let mut token = self.control_plane.kubectl();
-        token.args(["--namespace", NAMESPACE, "create", "token", "default", "--duration=2h"]);
-        self.token = output(&mut token)?.trim().to_owned();
+        self.token = self.new_token()?;
         // RBAC observes the binding with a short delay.
         let mut may = self.control_plane.kubectl();
         pass(may.args(["wait", "--for=create", "serviceaccount/default", "-n", NAMESPACE]))
+    }
+
+    /// Creates another token of the benchmark's user.
+    pub(super) fn new_token(&self) -> Result<String> {
+        let mut token = self.control_plane.kubectl();
+        token.args(["--namespace", NAMESPACE, "create", "token", "default", "--duration=2h"]);
+        Ok(output(&mut token)?.trim().to_owned())
     }
 
     pub(super) fn body(&self, name: &str, text: &str) -> Result<PathBuf> {
@@ -167,6 +179,7 @@ impl Bench {
             gzip: false,
             rate: None,
             log: None,
+            urls: None,
         }
     }
 

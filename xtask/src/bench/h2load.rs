@@ -25,6 +25,8 @@ pub(super) struct Load<'a> {
     pub(super) rate: Option<u32>,
     /// The log file of the requests, which [`records`] reads.
     pub(super) log: Option<&'a Path>,
+    /// A file of URLs, one a line, that are requested in turn instead of `url`. All are of one server.
+    pub(super) urls: Option<&'a Path>,
 }
 
 /// The time of a request and the duration until its response.
@@ -61,7 +63,18 @@ pub(super) fn percentiles(mut values: Vec<u64>) -> (f64, f64) {
 impl Load<'_> {
     /// Runs the load and returns the requests per second. An unsuccessful response fails the benchmark.
     pub(super) fn run(&self, token: &str) -> Result<f64> {
-        let report = output(&mut self.command(token))?;
+        self.rate(&mut self.command(token))
+    }
+
+    /// Runs the load as a browser with a cookie: a reader of pages, without a token.
+    pub(super) fn run_as_browser(&self, cookie: &str) -> Result<()> {
+        let mut h2load = self.base();
+        h2load.arg(format!("--header=cookie: {cookie}")).arg("--header=accept: text/html");
+        self.rate(self.finish(&mut h2load)).map(drop)
+    }
+
+    fn rate(&self, h2load: &mut Command) -> Result<f64> {
+        let report = output(h2load)?;
         rate(&report, self.requests)
             .ok_or_else(|| format!("{} answered:\n{report}", self.url).into())
     }
@@ -71,11 +84,8 @@ impl Load<'_> {
     }
 
     pub(super) fn command(&self, token: &str) -> Command {
-        let mut h2load = program("h2load", [] as [&str; 0]);
+        let mut h2load = self.base();
         h2load.args([
-            format!("--requests={}", self.requests),
-            format!("--clients={}", self.connections),
-            format!("--max-concurrent-streams={}", self.streams),
             format!("--header=authorization: Bearer {token}"),
             format!("--header=content-type: {}", self.content_type()),
             "--header=accept: application/json".to_owned(),
@@ -89,6 +99,22 @@ impl Load<'_> {
         if self.patch {
             h2load.arg("--header=:method: PATCH");
         }
+        self.finish(&mut h2load);
+        h2load
+    }
+
+    fn base(&self) -> Command {
+        let mut h2load = program("h2load", [] as [&str; 0]);
+        h2load.args([
+            format!("--requests={}", self.requests),
+            format!("--clients={}", self.connections),
+            format!("--max-concurrent-streams={}", self.streams),
+        ]);
+        h2load
+    }
+
+    /// Adds the rate, the log and the URL, which is the last argument.
+    fn finish<'c>(&self, h2load: &'c mut Command) -> &'c mut Command {
         if let Some(rate) = self.rate {
             h2load.arg(format!("--rps={}", rate / self.connections));
         }
@@ -97,8 +123,10 @@ impl Load<'_> {
             let _ = fs::remove_file(log);
             h2load.arg("--log-file").arg(log);
         }
-        h2load.arg(&self.url);
-        h2load
+        match self.urls {
+            Some(urls) => h2load.arg("--input-file").arg(urls),
+            None => h2load.arg(&self.url),
+        }
     }
 }
 
