@@ -1,9 +1,11 @@
-//! Replacement of our components by upstream's and back. Needs `WINDLASS_PEER`, the directory of upstream's binaries.
+//! Replacement of our components by upstream's and back. Needs `WINDLASS_PEER`, the directory of upstream's binaries,
+//! but for `skew`.
 
 mod adopted;
 mod joined;
 mod results;
 mod site;
+mod skew;
 mod takeover;
 
 use std::path::PathBuf;

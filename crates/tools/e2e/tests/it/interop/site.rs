@@ -121,11 +121,11 @@ impl Site<'_> {
     }
 
     pub(super) fn upstreams_kubelet(&self, host: &Host<'_>) -> Background {
-        kubelet(host, &[&self.program("kubelet")])
+        run_kubelet(host, &[&self.program("kubelet")])
     }
 
     pub(super) fn our_kubelet(&self, host: &Host<'_>) -> Background {
-        kubelet(host, &[&host.binary(), "kubelet"])
+        run_kubelet(host, &[&host.binary(), "kubelet"])
     }
 
     /// Waits until the static Pods of these components run from a repository's images.
@@ -244,12 +244,13 @@ impl Site<'_> {
     }
 }
 
-fn rename(host: &Host<'_>, ours: &str, theirs: &str) {
+pub(super) fn rename(host: &Host<'_>, ours: &str, theirs: &str) {
     let (ours, theirs) = (format!("{OURS}/{ours}"), format!("{UPSTREAMS}/{theirs}"));
     host.run("ctr", &["-n", "k8s.io", "images", "tag", "--force", &ours, &theirs]).ok();
 }
 
-fn kubelet(host: &Host<'_>, program: &[&str]) -> Background {
+/// Runs a kubelet with the settings of `join`, and logs into a file.
+pub(super) fn run_kubelet(host: &Host<'_>, program: &[&str]) -> Background {
     let log = host.write(&format!("kubelet-{}.log", host.name), "");
     let script = ["-c", KUBELET, "sh", &log];
     Background::start(host.command("sh", &[&script[..], program].concat()))
