@@ -31,6 +31,7 @@ const COMPONENTS: &[(&str, &[&str])] = &[
             "crates/server/apiserver/src/flags.rs",
             "crates/server/apiserver/src/flags/access.rs",
             "crates/server/apiserver/src/flags/audit.rs",
+            "crates/server/apiserver/src/flags/elections.rs",
             "crates/server/apiserver/src/flags/peers.rs",
             "crates/server/apiserver/src/flags/serving.rs",
             "crates/server/apiserver/src/flags/storage.rs",

@@ -24,14 +24,14 @@ pub fn drop_pod_certificates(strategy: &Strategy, new: &mut Value, old: Option<&
     }
 }
 
-/// Removes the fields of coordinated leader election from a Lease (gate `CoordinatedLeaderElection`), except those that
-/// the old one has.
-pub fn drop_coordination(new: &mut Value, old: Option<&Value>) {
-    for field in ["strategy", "preferredHolder"] {
-        if old.is_none_or(|old| !old.at("spec").has(field))
+/// Removes fields of `spec` (`Strategy::coordinated_fields`, gate `CoordinatedLeaderElection`), except those that the
+/// old object has.
+pub fn drop_coordinated_fields(strategy: &Strategy, new: &mut Value, old: Option<&Value>) {
+    for field in strategy.coordinated_fields {
+        if old.is_none_or(|old| !old.at("spec").has(*field))
             && let Some(spec) = new.at_mut("spec")
         {
-            spec.remove(field);
+            spec.remove(*field);
         }
     }
 }

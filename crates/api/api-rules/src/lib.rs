@@ -31,7 +31,7 @@ mod warnings;
 #[global_allocator]
 static ALLOCATOR: fuzz::heap::CountingAllocator = fuzz::heap::CountingAllocator;
 
-pub use gated_fields::{drop_coordination, drop_pod_certificates};
+pub use gated_fields::{drop_coordinated_fields, drop_pod_certificates};
 pub use kinds::{CLEANUP, PartPaths, api_approval, service, strategy};
 pub use meta::NameRule;
 pub use pod::check_node_affinity;

@@ -90,6 +90,8 @@ pub struct Strategy {
     pub cleanup: Option<Cleanup>,
     /// The dotted path of the Pod spec; empty for kinds without one.
     pub pod_spec: &'static str,
+    /// The fields of `spec` for coordinated leader election, which are dropped while its gate is off.
+    pub coordinated_fields: &'static [&'static str],
     /// The deprecation warning that upstream sends with every request of the kind.
     pub deprecation: Option<&'static str>,
 }
@@ -138,6 +140,7 @@ impl Strategy {
         orphans: false,
         cleanup: None,
         pod_spec: "",
+        coordinated_fields: &[],
         deprecation: None,
     };
 

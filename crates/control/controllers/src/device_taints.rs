@@ -2,14 +2,17 @@
 //! those of ResourceSlices and of DeviceTaintRules, whose status shows the progress.
 
 mod status;
+mod taint;
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc};
 
-use api_meta::Timestamp;
 use client::{Error, Index, Resource, WorkQueue};
-use sched_core::{AllocatedDevice, DeviceTaintView, ResourceSliceView};
+use sched_core::{DeviceTaintView, ResourceSliceView};
 
-use self::status::{RuleStatus, TaintRule};
+use self::{
+    status::{RuleStatus, TaintRule},
+    taint::{active_pods, end, pool},
+};
 use crate::{
     context::{Context, synced},
     node_lifecycle::{Eviction, evict},
@@ -30,30 +33,6 @@ struct Devices {
     /// The rules that taint devices, and their status; `None` if their feature is off.
     rules: Option<RuleStatus>,
     pods: Watched<Pod>,
-}
-
-fn pool(driver: &str, name: &str) -> String {
-    format!("{driver}/{name}")
-}
-
-/// Returns the time at which Pods that use the device are evicted; `None` if they may stay.
-fn end(device: &AllocatedDevice, taints: &[DeviceTaintView], now: Timestamp) -> Option<Timestamp> {
-    let executing = taints.iter().filter(|taint| &*taint.effect == "NoExecute");
-    let ends = executing.filter_map(|taint| {
-        let since = taint.time_added.as_deref().and_then(|at| at.parse().ok()).unwrap_or(now);
-        let tolerating: Vec<_> =
-            device.tolerations.iter().filter(|toleration| toleration.tolerates(taint)).collect();
-        // A toleration without seconds has no end.
-        let seconds: Option<Vec<i64>> = tolerating.iter().map(|t| t.toleration_seconds).collect();
-        match seconds {
-            None => None,
-            Some(seconds) => {
-                let seconds = seconds.into_iter().min().unwrap_or(0);
-                Some(since.plus(Duration::from_secs(u64::try_from(seconds).unwrap_or(0))))
-            }
-        }
-    });
-    ends.min()
 }
 
 /// Returns the device's taints in the pool's slices of the latest generation.
@@ -138,50 +117,10 @@ impl Devices {
             queue.add_after(key.to_owned(), end.since(now));
             return Ok(());
         }
-        for pod in claim.active_pods(&self.pods) {
+        for pod in active_pods(&claim, &self.pods) {
             evict(context, &pod.metadata, &TEXTS).await?;
             self.rules.iter().for_each(|status| status.count_eviction(&reasons, &pod.metadata.uid));
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn evicts_when_claim_toleration_ends() {
-        let now = Timestamp::from_unix(1000, 0);
-        let tainted = |effect: &str| -> Vec<DeviceTaintView> {
-            serde_json::from_value(json!([{"key": "sick", "value": "very", "effect": effect,
-                "timeAdded": Timestamp::from_unix(900, 0)}]))
-            .unwrap()
-        };
-        for (tolerations, effect, wanted) in [
-            (json!([]), "NoExecute", Some(900)),
-            (json!([]), "NoSchedule", None),
-            (json!([{"operator": "Exists"}]), "NoExecute", None),
-            (json!([{"operator": "Exists", "tolerationSeconds": 300}]), "NoExecute", Some(1200)),
-            (json!([{"key": "other", "operator": "Exists"}]), "NoExecute", Some(900)),
-            (
-                json!([{"key": "sick", "value": "very", "tolerationSeconds": 50},
-                {"operator": "Exists", "tolerationSeconds": 10}]),
-                "NoExecute",
-                Some(910),
-            ),
-            (
-                json!([{"operator": "Exists", "tolerationSeconds": 10}, {"operator": "Exists"}]),
-                "NoExecute",
-                None,
-            ),
-        ] {
-            let device: AllocatedDevice =
-                serde_json::from_value(json!({"tolerations": tolerations})).unwrap();
-            let end = end(&device, &tainted(effect), now).map(|at| at.unix());
-            assert_eq!(end, wanted, "{tolerations} {effect}");
-        }
     }
 }

@@ -13,6 +13,7 @@ use crate::{
 const OLDEST: &str = "OldestEmulationVersion";
 
 pub(crate) static LEASE: Strategy = Strategy {
+    coordinated_fields: &["strategy", "preferredHolder"],
     check: |lease, errors| {
         let (spec, path) = (lease.at("spec"), Path::new("spec"));
         if let Some(seconds) = spec.opt_int("leaseDurationSeconds")

@@ -3,33 +3,15 @@
 
 use std::{convert::Infallible, time::Duration};
 
-use api_meta::Timestamp;
+use api_meta::{Timestamp, Tree as _};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::LeaderElectionConfig;
+use super::config::{CandidateVersions, LeaderElectionConfig};
 use crate::{error::Error, request::Client, resource::Resource};
 
 /// The time after which a candidate renews without being asked. The API server deletes candidates after half an hour.
 const RENEWAL: Duration = Duration::from_secs(5 * 60);
-
-/// The versions of a candidate. The API server elects the candidate that emulates the oldest version.
-#[derive(Clone, Debug)]
-pub struct CandidateVersions {
-    /// The version of the program, without `v`.
-    pub binary: String,
-    /// The version whose behaviour the program shows, without `v`.
-    pub emulation: String,
-}
-
-impl CandidateVersions {
-    /// Returns the versions of this build. As upstream, the emulated version has no patch number.
-    pub fn of_this_build() -> Self {
-        let binary = version::KUBERNETES_VERSION.trim_start_matches('v');
-        let minor = binary.rsplit_once('.').map_or(binary, |(minor, _)| minor);
-        Self { binary: binary.to_owned(), emulation: format!("{minor}.0") }
-    }
-}
 
 /// The LeaseCandidate that a contender maintains.
 pub(super) struct Candidacy {
@@ -93,7 +75,7 @@ impl Candidacy {
         };
         let times = Times::deserialize(&candidate["spec"]).unwrap_or_default();
         let Some(renewed) = times.renewal(now) else { return Ok(()) };
-        candidate["spec"]["renewTime"] = json!(renewed.micros());
+        candidate.set("spec.renewTime", renewed.micros());
         self.client.update::<_, Value>(resource, namespace, identity, &candidate).await.map(drop)
     }
 

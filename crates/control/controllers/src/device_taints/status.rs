@@ -14,7 +14,7 @@ use sched_core::{AllocatedDevice, DeviceTaintRuleSpecView, DeviceTaintView, Reso
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{end, pool};
+use super::taint::{active_pods, end, pool};
 use crate::{
     context::{Context, synced},
     shared::Watched,
@@ -178,7 +178,7 @@ impl RuleStatus {
             progress.allocated += concerned.len();
             let taint = std::slice::from_ref(&taint);
             if concerned.iter().any(|device| end(device, taint, now).is_some()) {
-                let users = claim.active_pods(&self.pods).into_iter();
+                let users = active_pods(&claim, &self.pods).into_iter();
                 pods.extend(
                     users.map(|pod| (pod.metadata.namespace.clone(), pod.metadata.name.clone())),
                 );

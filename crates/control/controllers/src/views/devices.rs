@@ -1,12 +1,7 @@
 //! ResourceClaims, and how Pods refer to them.
 
-use std::sync::Arc;
-
 use api_meta::{ObjectMeta, null_default};
 use serde::Deserialize;
-
-use super::Pod;
-use crate::shared::Watched;
 
 /// An entry of a Pod's ResourceClaims: a claim's name, or a template's.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -38,18 +33,6 @@ pub(crate) struct ResourceClaimStatus {
     pub(crate) allocation: Option<sched_core::Allocation>,
     #[serde(deserialize_with = "null_default")]
     pub(crate) reserved_for: Vec<Consumer>,
-}
-
-impl ResourceClaim {
-    /// Returns the Pods that use the claim and have not ended.
-    pub(crate) fn active_pods(&self, pods: &Watched<Pod>) -> Vec<Arc<Pod>> {
-        let users = self.status.reserved_for.iter().filter(|user| user.is_pod());
-        let pod = |user: &Consumer| {
-            let pod = pods.get(&format!("{}/{}", self.metadata.namespace, user.name));
-            pod.filter(|pod| pod.metadata.uid == user.uid && pod.is_active())
-        };
-        users.filter_map(pod).collect()
-    }
 }
 
 /// A user of a claim.

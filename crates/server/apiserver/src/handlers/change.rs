@@ -213,10 +213,10 @@ pub(super) fn drop_disabled_fields(
     if !strategy.pod_spec.is_empty() && !state.config.features.is_enabled("PodCertificateRequest") {
         api_rules::drop_pod_certificates(strategy, new, old);
     }
-    if definition.is("coordination.k8s.io", "leases")
+    if !strategy.coordinated_fields.is_empty()
         && !state.config.features.is_enabled(COORDINATION_GATE)
     {
-        api_rules::drop_coordination(new, old);
+        api_rules::drop_coordinated_fields(strategy, new, old);
     }
 }
 

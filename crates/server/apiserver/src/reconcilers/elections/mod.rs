@@ -1,13 +1,13 @@
 //! Coordinated leader election (KEP-4355): elects the holders of Leases that have LeaseCandidates.
 //!
-//! One API server of the cluster elects, the holder of a Lease of its own. It pings the candidates of a Lease, waits
+//! The API server that holds a Lease of its own elects. It pings the candidates of a Lease, waits
 //! for their answers and writes the Lease. [`plan`] decides each step; this module observes and writes.
 
 mod plan;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use api_meta::{GroupResource, Objects, Timestamp, Tree as _, validation};
+use api_meta::{GroupResource, ObjectMeta, Objects, Timestamp, Tree as _, validation};
 use client::{
     Client, DeleteOptions, Error, Informer, LeaderElection, LeaderElectionConfig, ListOptions,
     NotFoundExt as _, PatchKind, PatchTarget, Preconditions, Resource,
@@ -199,7 +199,7 @@ impl Elector {
     }
 
     async fn ping(&self, candidate: &Candidate, now: Timestamp) -> Result<(), Error> {
-        let plan::Metadata { namespace, name, resource_version, .. } = &candidate.metadata;
+        let ObjectMeta { namespace, name, resource_version, .. } = &candidate.metadata;
         let at = PatchTarget { namespace, name, subresource: "" };
         let patch = json!({"metadata": {"resourceVersion": resource_version},
             "spec": {"pingTime": now.micros()}});
@@ -252,7 +252,7 @@ impl Elector {
     }
 
     async fn delete(&self, candidate: Arc<Candidate>) -> Result<(), Error> {
-        let plan::Metadata { namespace, name, uid, resource_version, .. } = &candidate.metadata;
+        let ObjectMeta { namespace, name, uid, resource_version, .. } = &candidate.metadata;
         let (uid, resource_version) = (Some(uid.clone()), Some(resource_version.clone()));
         let preconditions = Some(Preconditions { uid, resource_version });
         let options = DeleteOptions { preconditions, ..DeleteOptions::default() };

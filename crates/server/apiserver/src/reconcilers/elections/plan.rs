@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api_meta::{Timestamp, Tree as _};
+use api_meta::{ObjectMeta, Timestamp, Tree as _};
 use cel::Version;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -20,19 +20,8 @@ const OLDEST: &str = "OldestEmulationVersion";
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Candidate {
-    pub(super) metadata: Metadata,
+    pub(super) metadata: ObjectMeta,
     pub(super) spec: CandidateSpec,
-}
-
-/// The metadata of a candidate.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(super) struct Metadata {
-    pub(super) namespace: String,
-    pub(super) name: String,
-    pub(super) uid: String,
-    pub(super) resource_version: String,
-    pub(super) creation_timestamp: Timestamp,
 }
 
 /// The spec of a candidate.
@@ -82,7 +71,8 @@ impl Candidate {
     fn rank(&self) -> Option<(Version, Version, Timestamp, &str)> {
         let emulated = Version::parse(&self.spec.emulation_version).ok()?;
         let binary = Version::parse(&self.spec.binary_version).ok()?;
-        Some((emulated, binary, self.metadata.creation_timestamp, &self.metadata.name))
+        let created = self.metadata.creation_timestamp.unwrap_or_default();
+        Some((emulated, binary, created, &self.metadata.name))
     }
 }
 

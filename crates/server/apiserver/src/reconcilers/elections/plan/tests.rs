@@ -11,7 +11,7 @@ fn at(seconds: i64) -> Timestamp {
 /// Returns a candidate that renewed `age` seconds ago.
 fn candidate(name: &str, emulated: &str, age: i64) -> Candidate {
     Candidate {
-        metadata: Metadata { name: name.to_owned(), ..Metadata::default() },
+        metadata: ObjectMeta { name: name.to_owned(), ..ObjectMeta::default() },
         spec: CandidateSpec {
             lease_name: "l".to_owned(),
             strategy: OLDEST.to_owned(),
@@ -124,9 +124,9 @@ fn newest_binary_decides_strategy() {
 #[test]
 fn older_object_wins_among_same_versions() {
     let mut young = candidate("a", "1.36.0", 1);
-    young.metadata.creation_timestamp = at(NOW - 1);
+    young.metadata.creation_timestamp = Some(at(NOW - 1));
     let mut old = candidate("b", "1.36.0", 1);
-    old.metadata.creation_timestamp = at(NOW - 100);
+    old.metadata.creation_timestamp = Some(at(NOW - 100));
     assert_eq!(step(&[young.clone(), old.clone()], Holder::None), "OldestEmulationVersion b");
     // An older emulated version comes before an older binary, and this one before the age.
     young.spec.binary_version = "1.36.1".to_owned();
