@@ -110,6 +110,18 @@ impl World {
         lease.map_or(Value::Null, |lease| lease["spec"].clone())
     }
 
+    /// Waits until an API server elects, and returns the spec of its Lease.
+    async fn elector(&self) -> Value {
+        for _ in 0..60 {
+            let lease = self.lease(SYSTEM, "leader-election-controller").await;
+            if lease["holderIdentity"].is_string() {
+                return lease;
+            }
+            sleep(Duration::from_secs(1)).await;
+        }
+        panic!("no API server elects");
+    }
+
     async fn candidates(&self) -> Vec<Value> {
         let (resource, all) = (&Resource::LEASE_CANDIDATES, ListOptions::default());
         self.api.admin().list::<Value>(resource, "", &all).await.unwrap().items
@@ -208,7 +220,7 @@ async fn contender_without_rights_never_leads() {
 #[tokio::test(start_paused = true)]
 async fn hostile_candidates_neither_block_an_election_nor_reach_other_objects() {
     let world = World::start().await;
-    let elector = world.lease(SYSTEM, "leader-election-controller").await;
+    let elector = world.elector().await;
     let recently = Timestamp::from(rt::now() - Duration::from_secs(60)).micros();
     let far = Timestamp::from(rt::now() + Duration::from_secs(10 * 365 * 86_400)).micros();
     // A thousand candidates that are dead, and some with times of the future.
