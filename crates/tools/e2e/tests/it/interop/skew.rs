@@ -140,8 +140,9 @@ fn runs_pods_by_a_kubelet_of_an_earlier_minor_version() {
 
 /// Stops the kubelet that `join` has started, and its supervisor.
 fn stop_our_kubelet(worker: &Host<'_>) {
-    let script = "kill $(cat /run/windlass/kubelet-supervisor.pid) && \
-                  while kill -0 $(cat /run/windlass/kubelet.pid) 2>/dev/null; do sleep 0.1; done";
+    // The files contain a process ID and its start time.
+    let script = "id() { cut -d' ' -f1 /run/windlass/$1.pid; }; kill $(id kubelet-supervisor) && \
+                  while kill -0 $(id kubelet) 2>/dev/null; do sleep 0.1; done";
     worker.run("sh", &["-c", script]).ok();
 }
 
