@@ -7,8 +7,6 @@
 //! - Objects are decoded by the schema, with its constant defaults and Go's zero values filled in.
 //! - Messages are upstream's, because users and programs match on them.
 
-#[cfg(test)]
-mod allocation_tests;
 pub mod amounts;
 mod conditions;
 pub mod cron;
@@ -26,10 +24,6 @@ mod signers;
 mod strategy;
 pub mod table;
 mod warnings;
-
-#[cfg(test)]
-#[global_allocator]
-static ALLOCATOR: fuzz::heap::CountingAllocator = fuzz::heap::CountingAllocator;
 
 pub use gated_fields::{drop_coordinated_fields, drop_pod_certificates};
 pub use kinds::{CLEANUP, PartPaths, api_approval, service, strategy};

@@ -1,8 +1,11 @@
 //! Bounds the allocations of the rules for one write, because they take a good part of its processor time.
 
 use api_schema::{Fill, Schema};
-use fuzz::heap::allocations;
+use fuzz::heap::{CountingAllocator, allocations};
 use serde_json::json;
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 #[test]
 fn validates_pod_with_few_allocations() {
@@ -25,7 +28,7 @@ fn validates_pod_with_few_allocations() {
             "volumes": [{"name": "config", "configMap": {"name": "web"}}],
         },
     });
-    let (schema, strategy) = (Schema::builtin(), crate::strategy("", "pods"));
+    let (schema, strategy) = (Schema::builtin(), api_rules::strategy("", "pods"));
     let node = schema.kind("", "v1", "Pod").unwrap();
     let decoded =
         api_schema::decode(schema, node, pod.to_string().as_bytes(), Fill::Defaults).unwrap();

@@ -1,0 +1,3 @@
+//! Tests of the rules through their public functions.
+
+mod allocations;
