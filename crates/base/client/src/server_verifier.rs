@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use pki::Cert;
 use rustls::{
     CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
     client::{
@@ -54,11 +55,13 @@ impl ServerCertVerifier for Verifier {
             ocsp_response,
             now,
         );
-        // All other errors, such as an expired certificate, stay errors.
-        let authority =
-            matches!(outcome, Err(Error::InvalidCertificate(CertificateError::Other(_))));
-        if !authority || !self.own.iter().any(|own| own.as_ref() == end_entity.as_ref()) {
+        let is_own = || self.own.iter().any(|own| own.as_ref() == end_entity.as_ref());
+        if !outcome.as_ref().is_err_and(is_authority) || !is_own() {
             return outcome;
+        }
+        // The standard verifier has checked the dates before this error, but neither usages nor names.
+        if !is_for_servers(end_entity) {
+            return Err(CertificateError::InvalidPurpose.into());
         }
         verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
         Ok(ServerCertVerified::assertion())
@@ -87,6 +90,17 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
+/// Returns `true` for the error about a CA certificate as a server certificate. rustls reports the reason only in an
+/// error's text.
+fn is_authority(error: &Error) -> bool {
+    matches!(error, Error::InvalidCertificate(CertificateError::Other(_)))
+        && format!("{error:?}").contains("CaUsedAsEndEntity")
+}
+
+fn is_for_servers(certificate: &CertificateDer<'_>) -> bool {
+    Cert::from_der(certificate.to_vec()).and_then(|cert| cert.can_serve()).unwrap_or(false)
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -108,22 +122,52 @@ mod tests {
         RYUUgqwJ2iNPHOj1LZQ=\n\
         -----END CERTIFICATE-----";
 
-    #[test]
-    fn trusts_self_signed_server() {
-        let certificate = CertificateDer::from_pem_slice(OWN.as_bytes()).unwrap();
+    /// As [`OWN`], with an extended key usage for servers.
+    const SERVER: &str = "-----BEGIN CERTIFICATE-----\n\
+        MIIBnzCCAUWgAwIBAgIUYJ+kt7RxFn/BMSBNsrfvHGZd7+owCgYIKoZIzj0EAwIw\n\
+        ETEPMA0GA1UEAwwGbS50ZXN0MB4XDTI2MTEyNzA1MTMxMloXDTM2MTEyNDA1MTMx\n\
+        MlowETEPMA0GA1UEAwwGbS50ZXN0MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE\n\
+        R22CWkezuw1h2NqyK+a5PDF+/hiY3JYJNAAqlMX/W1Lxdeh5QolHIchrPeGxbEQG\n\
+        v+tG1Jy9WlqG8mY2mKxdbaN7MHkwHQYDVR0OBBYEFI1lb+JcKmu/vcWgXpQ4Yk67\n\
+        Sq1XMB8GA1UdIwQYMBaAFI1lb+JcKmu/vcWgXpQ4Yk67Sq1XMBEGA1UdEQQKMAiC\n\
+        Bm0udGVzdDAPBgNVHRMBAf8EBTADAQH/MBMGA1UdJQQMMAoGCCsGAQUFBwMBMAoG\n\
+        CCqGSM49BAMCA0gAMEUCIAkzaHMHASqfV55qtz4wlV1eP17nNIIgALNMlxQWCepV\n\
+        AiEAsfYJpUYPnJTaUTA7SzK5v3U8icsDkk6kGT52zKBIrqo=\n\
+        -----END CERTIFICATE-----";
+
+    /// As [`OWN`], with an extended key usage for clients only.
+    const CLIENT: &str = "-----BEGIN CERTIFICATE-----\n\
+        MIIBoDCCAUWgAwIBAgIUEGF9NCJmEehzdQxZN5GZvXWYwpIwCgYIKoZIzj0EAwIw\n\
+        ETEPMA0GA1UEAwwGbS50ZXN0MB4XDTI2MTEyNzA1MTMxMloXDTM2MTEyNDA1MTMx\n\
+        MlowETEPMA0GA1UEAwwGbS50ZXN0MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE\n\
+        NFY/93cR+XvY3shgW/CAMWF6X0jsptpO/dS6aQHfSwvRPp2rdgktklRVVHzEchKj\n\
+        Q64sYABZgmE+IgxZKF37QKN7MHkwHQYDVR0OBBYEFOCE4n7iCSVXDXi7ewbk4C3A\n\
+        eiTgMB8GA1UdIwQYMBaAFOCE4n7iCSVXDXi7ewbk4C3AeiTgMBEGA1UdEQQKMAiC\n\
+        Bm0udGVzdDAPBgNVHRMBAf8EBTADAQH/MBMGA1UdJQQMMAoGCCsGAQUFBwMCMAoG\n\
+        CCqGSM49BAMCA0kAMEYCIQCp+Q5YmOf04zGi+WHYo2vpiklUkDJrtzRNUzXDjKnf\n\
+        yAIhAOsWasl1RqzyXkPa4Pv563UXj4IeWIO5acupw8MpcGcx\n\
+        -----END CERTIFICATE-----";
+
+    fn trusts(pem: &str, is_own: bool, name: &str, year: u64) -> bool {
+        let certificate = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
         let mut roots = RootCertStore::empty();
         roots.add(certificate.clone()).unwrap();
-        let ask = |own: &[CertificateDer<'static>], name: &str, year: u64| {
-            let verifier = server_verifier(roots.clone(), own.to_vec()).unwrap();
-            let name = ServerName::try_from(name.to_owned()).unwrap();
-            let now = UnixTime::since_unix_epoch(Duration::from_secs((year - 1970) * 31_557_600));
-            verifier.verify_server_cert(&certificate, &[], &name, &[], now).is_ok()
-        };
-        let own = [certificate.clone()];
-        assert!(ask(&own, "m.test", 2030));
-        assert!(!ask(&own, "other.test", 2030), "another name");
-        assert!(!ask(&own, "m.test", 2050), "its time is over");
-        assert!(!ask(&[], "m.test", 2030), "not named itself");
+        let own = if is_own { vec![certificate.clone()] } else { Vec::new() };
+        let verifier = server_verifier(roots, own).unwrap();
+        let name = ServerName::try_from(name.to_owned()).unwrap();
+        let now = UnixTime::since_unix_epoch(Duration::from_secs((year - 1970) * 31_557_600));
+        verifier.verify_server_cert(&certificate, &[], &name, &[], now).is_ok()
+    }
+
+    #[test]
+    fn trusts_self_signed_server() {
+        assert!(trusts(OWN, true, "m.test", 2030));
+        assert!(trusts(SERVER, true, "m.test", 2030));
+        assert!(!trusts(CLIENT, true, "m.test", 2030), "for clients only");
+        assert!(!trusts(OWN, true, "other.test", 2030), "another name");
+        assert!(!trusts(OWN, true, "m.test", 2020), "its time has not begun");
+        assert!(!trusts(OWN, true, "m.test", 2050), "its time is over");
+        assert!(!trusts(OWN, false, "m.test", 2030), "not named itself");
         assert!(server_verifier(RootCertStore::empty(), Vec::new()).is_err());
     }
 }

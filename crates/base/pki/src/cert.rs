@@ -217,6 +217,15 @@ impl Cert {
         Err(Error::MissingUsage { subject: info.subject.to_string(), usage: missing })
     }
 
+    /// Reports whether TLS servers may use the certificate: its extended key usage allows that, or it has none.
+    pub fn can_serve(&self) -> Result<bool, Error> {
+        let cert = self.parse()?;
+        let extended = cert.extended_key_usage();
+        Ok(extended.is_ok_and(|usage| {
+            usage.is_none_or(|usage| usage.value.any || usage.value.server_auth)
+        }))
+    }
+
     /// Returns an error outside the validity period.
     pub fn check_valid_at(&self, now: SystemTime) -> Result<(), Error> {
         let info = self.info()?;

@@ -40,6 +40,7 @@ fn parses_certificates_and_keys_without_panic() {
             let _ = cert.pin();
             let _ = cert.check_signed_by(authority.cert());
             let _ = cert.check_usage(Usage::Client);
+            let _ = cert.can_serve();
             let _ = cert.check_valid_at(SystemTime::UNIX_EPOCH);
         }
         let shown = CertificateDer::from(input.to_vec());

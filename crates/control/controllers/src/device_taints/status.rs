@@ -168,7 +168,10 @@ impl RuleStatus {
         if &*rule.spec.taint.effect == "NoSchedule" {
             return progress;
         }
-        progress.published = self.published(rule);
+        if &*rule.spec.taint.effect == "None" {
+            // Only the message for this effect counts the devices of ResourceSlices.
+            progress.published = self.published(rule);
+        }
         let taint = DeviceTaintView { effect: "NoExecute".into(), ..rule.spec.taint.clone() };
         let (mut pods, now) = (BTreeSet::new(), context.now());
         for claim in self.claims.list() {
@@ -217,7 +220,7 @@ fn key(slice: &ResourceSliceView) -> String {
 /// The numbers of a rule's devices and Pods.
 #[derive(Clone, Copy, Debug, Default)]
 struct Progress {
-    /// The selected devices in ResourceSlices.
+    /// The selected devices in ResourceSlices; counted for the effect `None` only.
     published: usize,
     /// The selected devices in claims.
     allocated: usize,

@@ -16,7 +16,7 @@ const GATE: &str = "CoordinatedLeaderElection=true";
 /// A scheduler that emulates a version of Kubernetes.
 struct Scheduler {
     tasks: rt::Tasks,
-    /// The error with which it ended.
+    /// Raised when it ended with an error.
     lost: Arc<rt::Level<bool>>,
 }
 

@@ -76,7 +76,7 @@ struct Elector {
 /// The last seen state of an election's Lease.
 struct ObservedLease {
     lease: Option<Arc<Value>>,
-    /// The time since which the Lease has not changed, by this server's clock.
+    /// The time since which the holder has not renewed, by this server's clock.
     since: Instant,
     /// The last failure of the election.
     failure: Option<Failure>,
@@ -129,12 +129,12 @@ impl Elector {
         &self,
         mut observed: BTreeMap<LeaseKey, ObservedLease>,
     ) -> BTreeMap<LeaseKey, ObservedLease> {
-        let mut elections: BTreeMap<LeaseKey, Vec<Candidate>> = BTreeMap::new();
+        let mut elections: BTreeMap<LeaseKey, Vec<Arc<Candidate>>> = BTreeMap::new();
         for candidate in self.candidates.list() {
             let (namespace, name) = (&candidate.metadata.namespace, &candidate.spec.lease_name);
             if self.is_electable(namespace, name) {
                 let key = (namespace.clone(), name.clone());
-                elections.entry(key).or_default().push((*candidate).clone());
+                elections.entry(key).or_default().push(candidate);
             }
         }
         let steps = elections.into_iter().map(|(key, candidates)| {
@@ -155,7 +155,7 @@ impl Elector {
     async fn step(
         &self,
         key: LeaseKey,
-        candidates: Vec<Candidate>,
+        candidates: Vec<Arc<Candidate>>,
         before: Option<ObservedLease>,
     ) -> (LeaseKey, ObservedLease) {
         let (namespace, name) = (&*key.0, &*key.1);
@@ -180,10 +180,11 @@ impl Elector {
     async fn advance(
         &self,
         key: &LeaseKey,
-        candidates: &[Candidate],
+        candidates: &[Arc<Candidate>],
         observed: &ObservedLease,
     ) -> Result<(), ElectionError> {
         let now = Timestamp::from(rt::now());
+        let candidates = candidates.iter().map(|candidate| &**candidate);
         match next_step(candidates, observed.holder(), now)? {
             Step::Settled | Step::Wait => {}
             Step::Ping(candidates) => {
@@ -263,21 +264,23 @@ impl Elector {
 }
 
 impl ObservedLease {
-    /// Returns the state after the Lease was read again.
+    /// Returns the state after the Lease was read again. Only a renewal restarts its time. A dead holder does not hold
+    /// the Lease longer because the elector has set `preferredHolder`.
     fn after(before: Option<Self>, lease: Option<Arc<Value>>) -> Self {
-        let version = |lease: &Option<Arc<Value>>| {
-            lease.as_ref().map(|lease| lease.text("metadata.resourceVersion").to_owned())
+        let renewal = |lease: &Option<Arc<Value>>| {
+            let fields = ["spec.holderIdentity", "spec.renewTime"];
+            lease.as_ref().map(|lease| fields.map(|field| lease.text(field).to_owned()))
         };
-        match before {
-            Some(before) if version(&before.lease) == version(&lease) => before,
-            before => {
-                let failure = before.and_then(|before| before.failure);
-                Self { lease, since: Instant::now(), failure }
+        let (since, failure) = match before {
+            Some(before) if renewal(&before.lease) == renewal(&lease) => {
+                (before.since, before.failure)
             }
-        }
+            before => (Instant::now(), before.and_then(|before| before.failure)),
+        };
+        Self { lease, since, failure }
     }
 
-    /// Returns the holder. A Lease expires when this server has seen no change for its duration, because the clocks of
+    /// Returns the holder. A Lease expires when this server has seen no renewal for its duration, because the clocks of
     /// holders are not trusted.
     fn holder(&self) -> Holder<'_> {
         let Some(lease) = &self.lease else { return Holder::None };
@@ -297,5 +300,28 @@ fn unless_outdated<T>(written: Result<T, Error>) -> Result<(), Error> {
     match written {
         Err(error) if !error.is_conflict() && !error.is_already_exists() => Err(error),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn only_renewals_keep_lease_from_expiring() {
+        let lease = |renewed: &str, preferred: &str| {
+            let spec = json!({"holderIdentity": "a", "leaseDurationSeconds": 15,
+                "renewTime": renewed, "preferredHolder": preferred});
+            Some(Arc::new(json!({"metadata": {"resourceVersion": preferred}, "spec": spec})))
+        };
+        let observed = ObservedLease::after(None, lease("1", "b"));
+        tokio::time::advance(Duration::from_secs(10)).await;
+        let observed = ObservedLease::after(Some(observed), lease("1", "c"));
+        assert_eq!(observed.lease, lease("1", "c"));
+        assert_eq!(observed.holder(), Holder::Named("a"));
+        tokio::time::advance(Duration::from_secs(5)).await;
+        assert_eq!(observed.holder(), Holder::None);
+        let observed = ObservedLease::after(Some(observed), lease("2", "c"));
+        assert_eq!(observed.holder(), Holder::Named("a"));
     }
 }

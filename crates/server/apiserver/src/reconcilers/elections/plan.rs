@@ -120,12 +120,12 @@ pub(super) struct StrategyConflict(String, String);
 /// A candidate that leaves a ping unanswered does not count until it renews. It is pinged once, so that a dead one
 /// causes neither further writes nor further elections.
 pub(super) fn next_step<'a>(
-    candidates: &'a [Candidate],
+    candidates: impl IntoIterator<Item = &'a Candidate>,
     holder: Holder<'_>,
     now: Timestamp,
 ) -> Result<Step<'a>, StrategyConflict> {
     let counts = |candidate: &&Candidate| candidate.is_valid(now) && !candidate.is_silent(now);
-    let present: Vec<&Candidate> = candidates.iter().filter(counts).collect();
+    let present: Vec<&Candidate> = candidates.into_iter().filter(counts).collect();
     if present.is_empty() || !is_needed(&present, holder, now)? {
         return Ok(Step::Settled);
     }

@@ -171,7 +171,7 @@ struct Cluster {
     processes: Vec<Process>,
     candidates: Vec<Candidate>,
     spec: Value,
-    /// The time of the last change of the Lease.
+    /// The time of the last renewal of the Lease.
     since: i64,
     writes: usize,
 }
@@ -214,8 +214,11 @@ impl Cluster {
             Ok(Step::Elect(outcome)) => {
                 let mut spec = self.spec.clone();
                 write_outcome(&mut spec, outcome, self.holder(now), at(now));
+                if spec["renewTime"] != self.spec["renewTime"] {
+                    self.since = now;
+                }
                 if spec != self.spec {
-                    (self.spec, self.since) = (spec, now);
+                    self.spec = spec;
                     self.writes += 1;
                 }
                 return;
