@@ -1,4 +1,4 @@
-//! The errors of clusters on AWS.
+//! The errors of clusters on AWS and GCE.
 
 /// An error of building a cluster's model, or of changing its resources.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +26,10 @@ pub enum Error {
     Hashes { files: Vec<String> },
     #[error("{setting}: clusters on aws and gce do not support this yet; remove it")]
     Unsupported { setting: String },
+    #[error(
+        "{fact} in the file of --known is a fact of clusters on aws, and would have no effect on {cloud}; remove it"
+    )]
+    Fact { fact: &'static str, cloud: &'static str },
     #[error(
         "{directory} of the state store may hold only one SSH key, AWS' limit: delete the others"
     )]

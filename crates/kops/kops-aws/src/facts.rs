@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kops_core::{DnsZone, Hashes, Image, MachineType, Network, Subnet, World};
+use kops_core::{CloudName, DnsZone, Hashes, Image, MachineType, Network, Subnet, World};
 use serde::Deserialize;
 
 use crate::error::Error;
@@ -107,6 +107,26 @@ impl CloudFacts {
         Ok(facts)
     }
 
+    /// Rejects facts that have no effect on the cluster's cloud, by name.
+    pub fn check(&self, cloud: CloudName) -> Result<(), Error> {
+        let types = || self.machine_types.values();
+        let of_aws = [
+            ("account", !self.account.is_empty()),
+            ("partition", !self.partition.is_empty()),
+            ("images", !self.images.is_empty()),
+            ("defaultMachineTypes", !self.default_machine_types.is_empty()),
+            ("networks", !self.networks.is_empty()),
+            ("machineTypes[].gpu", types().any(|one| one.gpu)),
+            ("machineTypes[].disks", types().any(|one| one.disks > 0)),
+        ];
+        match of_aws.into_iter().find(|(_, is_given)| *is_given) {
+            Some((fact, _)) if cloud != CloudName::Aws => {
+                Err(Error::Fact { fact, cloud: cloud.word() })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the hashes of files by URL.
     pub fn hashes(&self) -> Hashes {
         let files = self.files.iter();
@@ -193,6 +213,28 @@ mod tests {
         ] {
             let error = CloudFacts::parse("table.yaml", wrong.as_bytes()).unwrap_err().to_string();
             assert!(error.contains("table.yaml") && error.contains(reason), "{wrong}: {error}");
+        }
+    }
+
+    #[test]
+    fn rejects_facts_of_aws_on_gce() {
+        let all = "bucketRegions: {store: eu-west-1}\ndnsZones: [{id: Z1, name: example.com}]\n\
+                   images: {}\nmachineTypes: {a: {architecture: arm64}}\n";
+        let known = CloudFacts::parse("x", all.as_bytes()).unwrap();
+        assert!(known.check(CloudName::Gce).is_ok());
+        for (fact, text) in [
+            ("account", "account: '1'"),
+            ("partition", "partition: aws-cn"),
+            ("images", "images: {a: {id: b, rootDevice: c}}"),
+            ("defaultMachineTypes", "defaultMachineTypes: {Node: a}"),
+            ("networks", "networks: {a: {cidr: 10.0.0.0/8}}"),
+            ("machineTypes[].gpu", "machineTypes: {a: {architecture: amd64, gpu: true}}"),
+            ("machineTypes[].disks", "machineTypes: {a: {architecture: amd64, disks: 1}}"),
+        ] {
+            let known = CloudFacts::parse("x", text.as_bytes()).unwrap();
+            assert!(known.check(CloudName::Aws).is_ok(), "{fact}");
+            let error = known.check(CloudName::Gce).unwrap_err().to_string();
+            assert!(error.starts_with(fact) && error.contains("no effect on gce"), "{error}");
         }
     }
 }

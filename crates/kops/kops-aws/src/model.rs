@@ -256,8 +256,10 @@ fn ssh_keys(stored: &ClusterObjects<'_>, path: Option<&str>) -> Result<SshKeys, 
         let key = fs::read_to_string(path)
             .map_err(kops_store::Error::file("reading the SSH key", path))?;
         let name = aws::fingerprint(&key)?.replace(':', "");
-        if !all.contains(&key) {
-            new = Some((format!("{}/{name}", ssh_key_directory(stored)), key.clone()));
+        let name = format!("{}/{name}", ssh_key_directory(stored));
+        // The stored key may have another comment.
+        if !all.contains(&key) && !stored.has(&name) {
+            new = Some((name, key.clone()));
             all.push(key);
         }
     }

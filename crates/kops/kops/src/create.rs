@@ -139,7 +139,8 @@ async fn build_objects(
     options: &Options,
     context: &CommandEnvironment<'_>,
 ) -> Result<(Object, Vec<Object>), Error> {
-    let mut world = CloudFacts::read(command.known.as_deref())?.world();
+    let facts = CloudFacts::read(command.known.as_deref())?;
+    let mut world = facts.world();
     let channel = read_channel(&options.channel, options.kubernetes_version.is_empty())?;
     let is_asked = options.cloud == "aws" && command.target == Target::Direct;
     // Without a name or zone, the creation fails by itself.
@@ -148,6 +149,7 @@ async fn build_objects(
     }
     let (cluster, groups) =
         kops_core::create::create(options, &channel, &world, &KOPS_VERSION.parse()?)?;
+    facts.check(cluster.cloud())?;
     let is_typed = |group: &Object| {
         cluster.cloud().is_bare()
             || group.spec.text("manager") == "Karpenter"

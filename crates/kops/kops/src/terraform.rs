@@ -72,6 +72,7 @@ async fn build(
 ) -> Result<Built, Error> {
     let selection = select_update(registry, command, user)?;
     let facts = CloudFacts::read(command.known.as_deref())?;
+    facts.check(user.cloud())?;
     let stored = ClusterObjects::list(registry, user.name())?;
     let groups = stored.groups()?.objects;
     let mut warnings = Vec::new();

@@ -11,7 +11,7 @@ pub(crate) const LARGEST: usize = 16 << 20;
 /// The largest number of objects in a listing.
 pub(crate) const MOST: usize = 100_000;
 
-/// The version of an object when it was read: its HTTP `ETag`.
+/// The version of an object when it was read: its HTTP `ETag`, or its generation in Google's Cloud Storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version(pub(crate) String);
 

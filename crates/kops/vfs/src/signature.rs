@@ -14,9 +14,9 @@ pub(crate) struct Dialect {
     /// The prefix of the secret.
     prefix: &'static str,
     /// The service.
-    pub(crate) service: &'static str,
+    service: &'static str,
     /// The end of the scope.
-    pub(crate) terminator: &'static str,
+    terminator: &'static str,
 }
 
 /// S3's dialect.

@@ -6,7 +6,10 @@ use api_meta::Tree as _;
 use kops_api::Object;
 use serde_json::{Map, Value};
 
-use crate::error::Error;
+use crate::{
+    cluster::{CloudName, Cluster as _},
+    error::Error,
+};
 
 /// The default range of node ports.
 const NODE_PORTS: (i64, i64) = (30000, 32767);
@@ -92,6 +95,17 @@ pub(super) fn pairs(map: Option<&Value>) -> impl Iterator<Item = (String, String
 /// Returns the non-empty text at a path.
 pub(super) fn text_at(spec: &Value, path: &str) -> Option<String> {
     Some(spec.text(path).to_owned()).filter(|text| !text.is_empty())
+}
+
+/// Rejects a cluster of another cloud than the model's.
+pub(super) fn reject_cloud(cluster: &Object, cloud: CloudName) -> Result<(), Error> {
+    if cluster.cloud() == cloud {
+        return Ok(());
+    }
+    Err(Error::Unsupported {
+        what: format!("a model of cloud {}", cluster.cloud().word()),
+        remedy: "only clusters on aws and gce have a resource model",
+    })
 }
 
 /// Rejects a spec with one of the unsupported fields, by name. Each field has the alternative.

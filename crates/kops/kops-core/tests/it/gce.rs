@@ -8,9 +8,7 @@ use std::{
 use api_meta::Tree as _;
 use kops_api::{Kind, Object};
 use kops_core::{
-    Error, Machines, NodeKeyset, World,
-    channel::Channel,
-    complete, complete_group,
+    Error, World,
     model::gce::{GceInputs, Kind as Made, Model, gce},
     render::terraform::{self, Files, Settings},
 };
@@ -20,6 +18,7 @@ use crate::{
     golden::{read, source},
     mock::{cases, world},
     node::Golden,
+    resources::{complete_all, node_inputs},
     terraform::{Case, Prepared, compare_data, compare_main, prepared},
 };
 
@@ -116,29 +115,10 @@ impl Small {
     }
 
     fn complete(text: &str, groups: &[Object]) -> Self {
-        let world = World::default();
-        let cluster = Object::read("test", text.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
-        let cluster = complete(&cluster, groups, &world, &Machines::default());
-        let cluster = cluster.unwrap_or_else(|e| panic!("{e}"));
-        let complete = |group: &Object| {
-            complete_group(&cluster, group, &Channel::default(), &world)
-                .unwrap_or_else(|e| panic!("{e}"))
-        };
-        let groups = groups.iter().map(complete).collect();
-        let mut inputs = GceInputs::default();
+        let (cluster, groups) = complete_all(text, groups, &World::default());
         let channel = "spec: {addons: []}\n".to_owned();
-        inputs.addons.insert("bootstrap-channel.yaml".to_owned(), channel);
-        "1.36.2".clone_into(&mut inputs.node.kops);
-        for name in [
-            "kubernetes-ca",
-            "apiserver-aggregator-ca",
-            "etcd-clients-ca",
-            "etcd-manager-ca-main",
-            "etcd-peers-ca-main",
-            "service-account",
-        ] {
-            inputs.node.keysets.insert(name.to_owned(), NodeKeyset::default());
-        }
+        let addons = [("bootstrap-channel.yaml".to_owned(), channel)].into();
+        let inputs = GceInputs { node: node_inputs(), addons, ..GceInputs::default() };
         Self { cluster, groups, inputs }
     }
 
@@ -274,9 +254,22 @@ fn escapes_templates_and_quotes() {
 }
 
 #[test]
+fn rejects_a_new_subnet_with_the_name_of_an_existing_one() {
+    let new = json!({"name": "us-test1", "region": "us-test1", "cidr": "10.0.0.0/8"});
+    let id = "us-test1-small-example-com";
+    let existing = json!({"name": "b", "region": "us-test1", "id": id});
+    for subnets in [json!([new, existing]), json!([existing, new])] {
+        let mut small = Small::new();
+        small.cluster.spec.put("networking.subnets", subnets);
+        let refused = small.model().err().map(|e| e.to_string()).unwrap_or_default();
+        assert!(refused.contains("is the name of two resources (Subnetwork)"), "{refused}");
+    }
+}
+
+#[test]
 fn rejects_what_gce_or_the_model_cannot_have() {
     type Change = fn(&mut Small);
-    let cases: [(Change, &str); 22] = [
+    let cases: [(Change, &str); 23] = [
         (
             |s| s.groups[1].spec.put("zones", json!(["us"])),
             "\"us\" is not a zone of the subnets' region us-test1",
@@ -314,6 +307,7 @@ fn rejects_what_gce_or_the_model_cannot_have() {
             "is another region than r-1",
         ),
         (|s| s.cluster.spec.put("networking.networkID", "a/b/c"), "NETWORK nor PROJECT/NETWORK"),
+        (|s| s.cluster.spec.put("networking.networkID", "/b"), "NETWORK nor PROJECT/NETWORK"),
         (|s| drop(s.cluster.spec.remove("cloudProvider.gce.project")), "spec.project is required"),
         (
             |s| s.cluster.spec.put("configStore.base", "file:///tmp/store"),

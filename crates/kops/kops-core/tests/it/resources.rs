@@ -3,7 +3,7 @@
 use api_meta::Tree as _;
 use kops_api::{Kind, Object};
 use kops_core::{
-    DnsZone, Error, Image, Machines, NodeKeyset, World,
+    DnsZone, Error, Image, Machines, NodeInputs, NodeKeyset, World,
     channel::Channel,
     complete, complete_group,
     direct::Selection,
@@ -61,6 +61,33 @@ fn world() -> World {
     }
 }
 
+/// Completes a cluster and its groups.
+pub(crate) fn complete_all(text: &str, groups: &[Object], world: &World) -> (Object, Vec<Object>) {
+    let cluster = Object::read("test", text.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
+    let cluster = complete(&cluster, groups, world, &Machines::default());
+    let cluster = cluster.unwrap_or_else(|e| panic!("{e}"));
+    let complete = |group: &Object| {
+        complete_group(&cluster, group, &Channel::default(), world)
+            .unwrap_or_else(|e| panic!("{e}"))
+    };
+    let groups = groups.iter().map(complete).collect();
+    (cluster, groups)
+}
+
+/// Returns the inputs of the machines' configurations, without hashes.
+pub(crate) fn node_inputs() -> NodeInputs {
+    let names = [
+        "kubernetes-ca",
+        "apiserver-aggregator-ca",
+        "etcd-clients-ca",
+        "etcd-manager-ca-main",
+        "etcd-peers-ca-main",
+        "service-account",
+    ];
+    let keysets = names.map(|name| (name.to_owned(), NodeKeyset::default())).into();
+    NodeInputs { kops: "1.36.2".to_owned(), keysets, ..NodeInputs::default() }
+}
+
 pub(crate) struct Small {
     cluster: Object,
     groups: Vec<Object>,
@@ -83,16 +110,10 @@ impl Small {
     }
 
     fn complete(cluster: &str, groups: &[Object]) -> Self {
-        let cluster = Object::read("test", cluster.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
-        let cluster = complete(&cluster, groups, &world(), &Machines::default());
-        let cluster = cluster.unwrap_or_else(|e| panic!("{e}"));
-        let complete = |group: &Object| {
-            complete_group(&cluster, group, &Channel::default(), &world())
-                .unwrap_or_else(|e| panic!("{e}"))
-        };
-        let groups = groups.iter().map(complete).collect();
+        let (cluster, groups) = complete_all(cluster, groups, &world());
         let channel = "kind: Addons\nspec:\n  addons:\n  - {name: coredns.addons.k8s.io, id: k8s-1.12, manifest: coredns/a.yaml}\n";
-        let mut inputs = AwsInputs {
+        let inputs = AwsInputs {
+            node: node_inputs(),
             world: world(),
             addons: [
                 ("bootstrap-channel.yaml".to_owned(), channel.to_owned()),
@@ -101,17 +122,6 @@ impl Small {
             .into(),
             ..AwsInputs::default()
         };
-        "1.36.2".clone_into(&mut inputs.node.kops);
-        for name in [
-            "kubernetes-ca",
-            "apiserver-aggregator-ca",
-            "etcd-clients-ca",
-            "etcd-manager-ca-main",
-            "etcd-peers-ca-main",
-            "service-account",
-        ] {
-            inputs.node.keysets.insert(name.to_owned(), NodeKeyset::default());
-        }
         Self { cluster, groups, inputs }
     }
 

@@ -187,7 +187,8 @@ fn writes_configuration_of_a_cluster_on_gce() {
     }
     let keyset = "demo.example.com/pki/private/kubernetes-ca/keyset.yaml";
     assert!(demo.place.read(keyset).contains("privateMaterial"));
-    // A second run writes the same keys and the same files.
+    // A second run writes the same keys and the same files, even if the SSH key has another comment.
+    demo.place.write("id.pub", &KEY.replace("a@b", "c@d"));
     demo.update(&known).unwrap();
     assert_eq!(demo.written(), written);
 }
@@ -195,6 +196,8 @@ fn writes_configuration_of_a_cluster_on_gce() {
 #[test]
 fn rejects_what_needs_the_api_of_gce() {
     let demo = Demo::of(ON_GCE);
+    let refused = demo.update(KNOWN).expect_err("facts of AWS");
+    assert!(refused.contains("account in the file of --known"), "{refused}");
     let name = "demo.example.com";
     let only = "only Terraform creates";
     for (arguments, reason) in [
@@ -230,6 +233,10 @@ fn creates_a_cluster_on_gce() {
     };
     let refused = create(&["--project", "demo", "--yes"]).expect_err("direct calls");
     assert!(refused.contains("only Terraform creates"), "{refused}");
+    place.write("known", "defaultMachineTypes: {Node: n4}\n");
+    let known = place.path("known");
+    let refused = create(&["--project", "demo", "--known", &known]).expect_err("a fact of AWS");
+    assert!(refused.contains("defaultMachineTypes in the file of --known"), "{refused}");
     assert!(!place.has("new.example.com"), "what was refused has been stored");
     let shown = create(&["--project", "demo", "--gce-service-account", "a@b", "--node-size", "n4"]);
     let shown = shown.unwrap_or_else(|e| panic!("{e}"));

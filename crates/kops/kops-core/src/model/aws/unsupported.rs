@@ -3,9 +3,9 @@
 use kops_api::Object;
 
 use crate::{
-    cluster::{CloudName, Cluster as _},
+    cluster::CloudName,
     error::Error,
-    model::queries::reject_fields,
+    model::queries::{reject_cloud, reject_fields},
 };
 
 /// The unsupported fields of groups, with the alternative.
@@ -22,12 +22,7 @@ const OF_CLUSTERS: [(&str, &str); 1] =
 
 /// Rejects the unsupported fields of a cluster and its groups.
 pub(super) fn reject(cluster: &Object, groups: &[Object]) -> Result<(), Error> {
-    if cluster.cloud() != CloudName::Aws {
-        return Err(Error::Unsupported {
-            what: format!("a model of cloud {}", cluster.cloud().word()),
-            remedy: "this model is aws' only",
-        });
-    }
+    reject_cloud(cluster, CloudName::Aws)?;
     reject_fields("cluster", cluster.name(), &cluster.spec, &OF_CLUSTERS)?;
     for group in groups {
         reject_fields("instance group", group.name(), &group.spec, &OF_GROUPS)?;

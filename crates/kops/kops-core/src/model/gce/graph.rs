@@ -23,7 +23,7 @@ pub struct Model {
     pub s3_buckets: BTreeSet<String>,
     /// The resources by reference.
     pub(crate) resources: Resources,
-    /// References that two parts of the model added.
+    /// References that two parts of the model added. An existing resource may be added twice.
     duplicates: Vec<Ref>,
 }
 
@@ -50,7 +50,10 @@ impl Model {
 
     /// Adds an existing resource. `text` refers to it in Terraform.
     pub(super) fn add_existing(&mut self, to: Ref, text: &str) {
-        self.resources.insert(to, Resource::Existing(text.to_owned()));
+        let before = self.resources.insert(to.clone(), Resource::Existing(text.to_owned()));
+        if matches!(before, Some(Resource::Own(_))) {
+            self.duplicates.push(to);
+        }
     }
 
     /// Adds a bucket that the configuration writes to.

@@ -14,7 +14,9 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error>
     let existing = spec.text("networking.networkID");
     match existing.split('/').collect::<Vec<_>>().as_slice() {
         [""] => drop(model.add(network.name.clone(), Network)),
-        [name] | [_, name] if !name.is_empty() => model.add_existing(network.clone(), existing),
+        [_] | [_, _] if existing.trim_matches('/') == existing => {
+            model.add_existing(network.clone(), existing);
+        }
         _ => {
             let reason = "is neither NETWORK nor PROJECT/NETWORK";
             return Err(Error::value("spec.networkID", existing, reason));

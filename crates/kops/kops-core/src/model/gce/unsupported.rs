@@ -6,7 +6,7 @@ use kops_api::Object;
 use crate::{
     cluster::{CloudName, Cluster as _},
     error::Error,
-    model::queries::reject_fields,
+    model::queries::{reject_cloud, reject_fields},
 };
 
 /// The remedy for fields of AWS' machines.
@@ -58,12 +58,7 @@ const OF_CLUSTERS: [(&str, &str); 10] = [
 
 /// Rejects the unsupported fields of a cluster and its groups.
 pub(super) fn reject(cluster: &Object, groups: &[Object]) -> Result<(), Error> {
-    if cluster.cloud() != CloudName::Gce {
-        return Err(Error::Unsupported {
-            what: format!("a model of cloud {}", cluster.cloud().word()),
-            remedy: "only clusters on aws and gce have a resource model",
-        });
-    }
+    reject_cloud(cluster, CloudName::Gce)?;
     if cluster.is_ipv6_only() {
         let what = "an IPv6 cluster on gce".to_owned();
         return Err(Error::Unsupported { what, remedy: "use an IPv4 spec.nonMasqueradeCIDR" });
