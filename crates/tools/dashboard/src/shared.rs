@@ -33,11 +33,12 @@ impl Default for Readings {
 
 impl Readings {
     /// Returns the viewer's last reading if it is fresh, and otherwise a new one. Concurrent calls for one viewer share
-    /// a reading.
+    /// a reading, however long it takes: its age is that at the call.
     pub(crate) async fn get(&self, viewer: Viewer, read: impl Future<Output = Markup>) -> Markup {
-        let entry = self.entry(viewer);
+        let called = Instant::now();
+        let entry = self.entry(viewer, called);
         let mut last = entry.lock().await;
-        if let Some((_, content)) = last.as_ref().filter(|(at, _)| is_fresh(*at)) {
+        if let Some((_, content)) = last.as_ref().filter(|(at, _)| is_fresh(*at, called)) {
             return content.clone();
         }
         let _turn = self.turns.acquire().await;
@@ -47,11 +48,12 @@ impl Readings {
         content
     }
 
-    fn entry(&self, viewer: Viewer) -> Entry {
+    fn entry(&self, viewer: Viewer, called: Instant) -> Entry {
         let mut entries = self.entries.lock();
-        entries.retain(|_, entry| match entry.try_lock() {
-            Ok(last) => last.as_ref().is_some_and(|(at, _)| is_fresh(*at)),
-            Err(_) => true,
+        entries.retain(|_, entry| match Arc::get_mut(entry) {
+            Some(last) => last.get_mut().as_ref().is_some_and(|(at, _)| is_fresh(*at, called)),
+            // A call uses it.
+            None => true,
         });
         if entries.len() >= VIEWERS && !entries.contains_key(&viewer) {
             return Entry::default();
@@ -60,8 +62,8 @@ impl Readings {
     }
 }
 
-fn is_fresh(at: Instant) -> bool {
-    at.elapsed() < FRESH
+fn is_fresh(at: Instant, called: Instant) -> bool {
+    called.saturating_duration_since(at) < FRESH
 }
 
 #[cfg(test)]
@@ -83,7 +85,11 @@ mod tests {
 
     impl Cluster {
         async fn read(&self) -> Markup {
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            self.read_in(Duration::from_millis(10)).await
+        }
+
+        async fn read_in(&self, time: Duration) -> Markup {
+            tokio::time::sleep(time).await;
             PreEscaped(self.readings.fetch_add(1, Ordering::Relaxed).to_string())
         }
     }
@@ -101,6 +107,15 @@ mod tests {
         assert_eq!(shared.get([1; 32], cluster.read()).await.0, "0");
         tokio::time::advance(FRESH).await;
         assert_eq!(shared.get([1; 32], cluster.read()).await.0, "2");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn concurrent_calls_share_a_reading_that_takes_longer_than_it_is_fresh() {
+        let (shared, cluster) = (Readings::default(), Cluster::default());
+        let get = || shared.get([1; 32], cluster.read_in(2 * FRESH));
+        let pages = join_all((0..8).map(|_| get())).await;
+        assert!(pages.iter().all(|page| page.0 == "0"), "{pages:?}");
+        assert_eq!(get().await.0, "1");
     }
 
     #[tokio::test(start_paused = true)]

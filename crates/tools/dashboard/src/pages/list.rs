@@ -91,7 +91,12 @@ fn shown_text(cell: &serde_json::Value) -> String {
         serde_json::Value::String(text) => text.clone(),
         other => other.to_string(),
     };
-    match text.char_indices().nth(CELL_LIMIT) {
+    shortened(text, CELL_LIMIT)
+}
+
+/// Returns the first characters of a text, at most `limit`.
+pub(crate) fn shortened(text: String, limit: usize) -> String {
+    match text.char_indices().nth(limit) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
     }

@@ -15,11 +15,13 @@ use serde_json::{Value, json, value::RawValue};
 use crate::{
     api::{self, PAGE, Query, Resource},
     error::PageError,
-    pages::list::object_path,
+    pages::list::{object_path, shortened},
 };
 
 /// The objects of a kind that are searched: as many nodes as upstream supports in a cluster.
 const SEARCHED: usize = 5000;
+/// The longest cause in characters. The API server limits only the size of the object that contains it.
+const CAUSE: usize = 1000;
 /// The phases of Pods that run or have done so. Failed Pods are also shown by their owners.
 const NOT_RUNNING: &str = "status.phase!=Running,status.phase!=Succeeded";
 
@@ -179,13 +181,13 @@ fn found<T: Searched>(list: &List<T>, kind: &Kind, resource: &Resource) -> Found
     if has_more(&list.metadata) {
         notes.push(format!("Only the first {SEARCHED} {plural} were searched."));
     }
-    let unwell = || list.items.iter().filter(|object| !object.is_well());
-    let count = unwell().count();
+    let unwell: Vec<&T> = list.items.iter().filter(|object| !object.is_well()).collect();
+    let count = unwell.len();
     if count > PAGE {
         notes.push(format!("{count} {plural} are not ready. The first {PAGE} are shown."));
     }
     let problem = |object: &T| problem(kind, resource, object.key(), object.cause());
-    Found { problems: unwell().take(PAGE).map(problem).collect(), notes }
+    Found { problems: unwell.into_iter().take(PAGE).map(problem).collect(), notes }
 }
 
 /// Returns the Pods that do not run. The API server selects them.
@@ -210,6 +212,7 @@ fn has_more(list: &ListMeta) -> bool {
 
 fn problem(kind: &Kind, resource: &Resource, key: &ObjectKey, cause: String) -> Problem {
     let path = object_path(resource, &key.namespace, &key.name);
+    let cause = shortened(cause, CAUSE);
     Problem { kind: kind.name, path, name: key.key(), cause }
 }
 
@@ -268,6 +271,14 @@ mod tests {
                 "300 nodes are not ready. The first 100 are shown.",
             ]
         );
+    }
+
+    #[test]
+    fn shortens_long_causes() {
+        let resource = Resource::new("core", "v1", "nodes");
+        let of = |cause: String| problem(&NODE, &resource, &ObjectKey::default(), cause).cause;
+        assert_eq!(of("é".repeat(CAUSE)), "é".repeat(CAUSE));
+        assert_eq!(of("é".repeat(CAUSE + 1)), format!("{}…", "é".repeat(CAUSE)));
     }
 
     #[test]
