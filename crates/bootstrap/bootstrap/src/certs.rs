@@ -18,8 +18,8 @@ pub use authority::{AuthorityKey, ensure_authority, load_authority};
 pub use leaf::ensure_leaf;
 pub use renew::{Renewal, renew_kubeconfig, renew_leaf};
 pub use schedule::{
-    EVERY, KUBECONFIGS, check_interval, is_due, keep_renewed, renew_due,
-    renew_due_with_same_parameters,
+    EVERY, KUBECONFIGS, check_interval, client_cert, interval_of, is_due, keep_renewed, renew_due,
+    renew_due_with_same_parameters, validity,
 };
 pub(crate) use schedule::{renew_all_with_same_parameters, renew_kubelet};
 pub use service_account::ensure_service_account;

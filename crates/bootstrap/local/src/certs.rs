@@ -4,24 +4,35 @@
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use api_config::Kubeconfig;
 use bootstrap::{
     FileChange,
-    certs::{EVERY, KUBECONFIGS, Renewal, check_interval, is_due, renew_kubeconfig},
+    certs::{
+        KUBECONFIGS, Renewal, check_interval, client_cert, interval_of, is_due, renew_kubeconfig,
+        validity,
+    },
 };
 use bootstrap_core::{Layout, certs::Plan};
 use pki::{AltName, Cert, KEY_MODE, LeafSpec, PUBLIC_MODE, Subject, Usage, Validity};
 use rt::Clock;
+use tokio::sync::watch;
 
 use crate::{cluster::Cluster, context, error::Error, network};
+
+/// The delay before certificates are checked again after the cluster could not be read.
+const AGAIN: Duration = Duration::from_secs(60);
 
 pub(crate) fn plan(cluster: &Cluster) -> Result<Plan, Error> {
     let init = cluster.init();
     let endpoint = &init.init.local_api_endpoint;
     Ok(Plan::new(&init.cluster, endpoint, &cluster.settings.node_name)?)
+}
+
+fn serving_certificate(node: &Cluster) -> PathBuf {
+    node.layout().kubelet.join("pki/kubelet.crt")
 }
 
 /// Issues the kubelet's serving certificate from the cluster's CA, so that the API server can verify it. Does nothing
@@ -31,8 +42,8 @@ pub(crate) fn ensure_serving_certificate(
     plan: &Plan,
     now: SystemTime,
 ) -> Result<bool, Error> {
-    let directory = cluster.layout().kubelet.join("pki");
-    let (cert_path, key_path) = (directory.join("kubelet.crt"), directory.join("kubelet.key"));
+    let cert_path = serving_certificate(cluster);
+    let key_path = cert_path.with_extension("key");
     if cert_path.exists() && key_path.exists() && !is_due(&pki::read_cert(&cert_path)?, now)? {
         return Ok(false);
     }
@@ -103,7 +114,7 @@ pub(crate) fn renew_due(
         Vec::new()
     });
     for node in std::iter::once(cluster).chain(&members) {
-        let path = node.layout().kubelet.join("pki/kubelet.crt");
+        let path = serving_certificate(node);
         match ensure_serving_certificate(node, plan, now) {
             Ok(false) => {}
             Ok(true) => results.push(Ok(FileChange { path, written: true })),
@@ -158,10 +169,7 @@ fn agent_kubeconfigs(directory: &Path) -> Vec<PathBuf> {
 }
 
 fn kubeconfig_is_due(path: &Path, now: SystemTime) -> Result<bool, Error> {
-    match Kubeconfig::load(path)?.current()?.user.cert_pem()? {
-        Some(pem) => Ok(is_due(&Cert::from_pem(&pem)?, now)?),
-        None => Ok(false),
-    }
+    Ok(client_cert(path)?.map(|cert| is_due(&cert, now)).transpose()?.unwrap_or(false))
 }
 
 /// Renews the copy of the administrator's certificate in the user's kubeconfig if it is due.
@@ -181,9 +189,30 @@ fn renew_context(cluster: &Cluster, now: SystemTime) -> Result<Option<FileChange
     Ok(Some(FileChange { path: path.to_owned(), written: true }))
 }
 
-/// Renews due certificates until the future is dropped.
-pub(crate) async fn keep_renewed(cluster: Cluster, clock: Arc<dyn Clock>) {
+/// Returns the interval between checks. The shortest validity decides, because certificates may be those of an earlier
+/// document.
+fn check_interval_of(cluster: &Cluster, plan: &Plan) -> Duration {
+    let members = cluster.members().unwrap_or_default();
+    let nodes = || std::iter::once(cluster).chain(&members);
+    let planes = nodes().map(|node| interval_of(&node.layout()));
+    let clients = agent_kubeconfigs(&cluster.layout().kubernetes);
+    let clients = clients.iter().filter_map(|path| client_cert(path).ok()?);
+    let serving = nodes().filter_map(|node| pki::read_cert(&serving_certificate(node)).ok());
+    let validities = clients.chain(serving).filter_map(|cert| validity(&cert).ok());
+    planes
+        .chain(validities.map(check_interval))
+        .fold(check_interval(plan.leaf_validity), Duration::min)
+}
+
+/// Renews due certificates until the future is dropped. Checks them also when the cluster's nodes or settings change,
+/// because new certificates may live for a shorter time.
+pub(crate) async fn keep_renewed(
+    cluster: Cluster,
+    clock: Arc<dyn Clock>,
+    mut changes: watch::Receiver<()>,
+) {
     loop {
+        changes.mark_unchanged();
         let (old, now) = (cluster.clone(), clock.now());
         // Generating keys takes a while, and must not block other tasks.
         let renewed = tokio::task::spawn_blocking(move || {
@@ -191,14 +220,14 @@ pub(crate) async fn keep_renewed(cluster: Cluster, clock: Arc<dyn Clock>) {
             let cluster = Cluster::load(&old.name, &old.root)?;
             let plan = plan(&cluster)?;
             let results = renew_due(&cluster, &plan, now);
-            Ok::<_, Error>((results, check_interval(plan.leaf_validity)))
+            Ok::<_, Error>((results, check_interval_of(&cluster, &plan)))
         });
         let (results, interval) = match renewed.await {
             Ok(Ok(renewed)) => renewed,
-            Ok(Err(error)) => (vec![Err(error)], EVERY),
+            Ok(Err(error)) => (vec![Err(error)], AGAIN),
             Err(error) => {
                 let error = Error::Task { operation: "renewing certificates", source: error };
-                (vec![Err(error)], EVERY)
+                (vec![Err(error)], AGAIN)
             }
         };
         for result in results {
@@ -211,7 +240,10 @@ pub(crate) async fn keep_renewed(cluster: Cluster, clock: Arc<dyn Clock>) {
                 }
             }
         }
-        tokio::time::sleep(interval).await;
+        tokio::select! {
+            () = tokio::time::sleep(interval) => {}
+            Ok(()) = changes.changed() => {}
+        }
     }
 }
 

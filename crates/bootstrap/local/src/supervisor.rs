@@ -32,13 +32,14 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     Role::Supervisor.record(&cluster, own)?;
     let (look, changes) = watch::channel(());
     keep_all(&cluster, &changes, tasks);
+    let (renewed, changed) = (cluster.clone(), changes.clone());
     let (further, nodes) = (cluster.clone(), tasks.clone());
     tasks.spawn_until_shutdown("nodes", async move {
         follow_nodes(&further, look, changes, &nodes).await;
     });
-    let renewed = cluster.clone();
     tasks.keep("certificates", move || {
-        crate::certs::keep_renewed(renewed.clone(), std::sync::Arc::new(rt::SystemClock))
+        let clock = std::sync::Arc::new(rt::SystemClock);
+        crate::certs::keep_renewed(renewed.clone(), clock, changed.clone())
     });
     let followed = cluster.clone();
     tasks.keep("manifests", move || crate::manifests::follow(followed.clone()));

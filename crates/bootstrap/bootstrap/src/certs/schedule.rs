@@ -35,19 +35,27 @@ const LEAVES: [(&str, Ca); 7] = [
 /// The longest interval between checks.
 pub const EVERY: Duration = Duration::from_secs(6 * 3600);
 
+/// The shortest interval between checks, also when a CA that ends soon leaves certificates only seconds. Processes look
+/// for renewed files about once a minute.
+const SHORTEST: Duration = Duration::from_secs(10);
+
 /// Returns the interval between checks of certificates with this validity: three checks in the last third of it, in
 /// which they are due.
 pub fn check_interval(validity: Duration) -> Duration {
-    (validity / 9).clamp(Duration::from_secs(1), EVERY)
+    (validity / 9).clamp(SHORTEST, EVERY)
+}
+
+/// Returns the validity of a certificate.
+pub fn validity(cert: &Cert) -> Result<Duration, Error> {
+    let info = cert.info()?;
+    Ok(info.not_after.duration_since(info.not_before).unwrap_or_default())
 }
 
 /// Returns `true` if at most a third of the validity is left. For one year that is four months, enough for a machine
 /// that is off or has a full disk.
 pub fn is_due(cert: &Cert, now: SystemTime) -> Result<bool, Error> {
-    let info = cert.info()?;
-    let life = info.not_after.duration_since(info.not_before).unwrap_or_default();
-    let left = info.not_after.duration_since(now).unwrap_or_default();
-    Ok(left <= life / 3)
+    let left = cert.info()?.not_after.duration_since(now).unwrap_or_default();
+    Ok(left <= validity(cert)? / 3)
 }
 
 /// Renews due certificates of a control plane according to the plan. Missing files and those without the authority's
@@ -99,21 +107,18 @@ pub(crate) fn renew_kubelet(layout: &Layout, now: SystemTime) -> Result<Vec<File
     Ok(touched)
 }
 
-/// Returns the interval between checks of the certificates of a control plane.
-fn interval_of(layout: &Layout, now: SystemTime) -> Duration {
+/// Returns the interval between checks of the certificates of a control plane, which the shortest validity decides.
+pub fn interval_of(layout: &Layout) -> Duration {
     let shortest = Cell::new(EVERY);
     let _ = renew(layout, |old| {
-        let interval = check_interval(same_parameters(old, now)?.period);
-        shortest.set(shortest.get().min(interval));
+        shortest.set(shortest.get().min(check_interval(validity(old)?)));
         Ok(None)
     });
     shortest.get()
 }
 
 fn same_parameters(old: &Cert, now: SystemTime) -> Result<Renewal, Error> {
-    let info = old.info()?;
-    let period = info.not_after.duration_since(info.not_before).unwrap_or_default();
-    Ok(Renewal { now, period, algorithm: None })
+    Ok(Renewal { now, period: validity(old)?, algorithm: None })
 }
 
 fn renew(
@@ -152,7 +157,8 @@ fn renew(
     results
 }
 
-fn client_cert(path: &Path) -> Result<Option<Cert>, Error> {
+/// Returns the client certificate of a kubeconfig's current user; `None` if the user has none in the file.
+pub fn client_cert(path: &Path) -> Result<Option<Cert>, Error> {
     let config = api_config::Kubeconfig::load(path)?;
     let pem = config.current()?.user.cert_pem()?;
     Ok(pem.map(|pem| Cert::from_pem(&pem)).transpose()?)
@@ -164,7 +170,7 @@ pub async fn keep_renewed(layout: Layout, clock: Arc<dyn Clock>) {
         let (layout, now) = (layout.clone(), clock.now());
         // Generating keys takes CPU time, so it runs on a blocking thread.
         let renewed = tokio::task::spawn_blocking(move || {
-            (renew_due_with_same_parameters(&layout, now), interval_of(&layout, now))
+            (renew_due_with_same_parameters(&layout, now), interval_of(&layout))
         });
         let (results, interval) = renewed.await.unwrap_or_else(|_| (Vec::new(), EVERY));
         for result in results {
@@ -258,7 +264,7 @@ mod tests {
             let mut cluster = cluster();
             cluster.certificate_validity_period = Some(GoDuration::from_secs(seconds));
             let (layout, _) = machine_with(dir.path(), now, &cluster);
-            assert_eq!(interval_of(&layout, now).as_secs(), interval);
+            assert_eq!(interval_of(&layout).as_secs(), interval);
         }
     }
 

@@ -1,8 +1,9 @@
 //! Tests of the renewal of certificates.
 
-use std::{fs, time::Duration};
+use std::fs;
 
 use api_config::GoDuration;
+use bootstrap::certs::EVERY;
 use rt::ManualClock;
 
 use super::*;
@@ -70,6 +71,22 @@ fn certificates(dir: &Path) -> Vec<(PathBuf, Cert)> {
     found
 }
 
+/// Advances the paused clock step by step until no certificate is due. Keys are generated on other threads, which the
+/// clock does not know about.
+async fn until_none_is_due(dir: &Path, now: SystemTime, step: Duration) {
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    loop {
+        let due = leaves(dir).into_iter().filter(|(_, cert)| is_due(cert, now).unwrap());
+        let due: Vec<_> = due.map(|(path, _)| path).collect();
+        if due.is_empty() {
+            return;
+        }
+        assert!(std::time::Instant::now() < deadline, "due and not renewed: {due:?}");
+        tokio::time::advance(step).await;
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn renews_all_certificates_of_running_cluster() {
     let dir = tempfile::tempdir().unwrap();
@@ -78,25 +95,12 @@ async fn renews_all_certificates_of_running_cluster() {
     // The leaf certificates of the control plane, etcd, the kubelet and the front proxy; eight kubeconfigs; the user's.
     assert!(first.len() >= 15, "{:?}", first.iter().map(|(path, _)| path).collect::<Vec<_>>());
     let clock = Arc::new(ManualClock::new(start()));
-    let renewing = tokio::spawn(keep_renewed(cluster.clone(), clock.clone()));
+    let (_changed, changes) = watch::channel(());
+    let renewing = tokio::spawn(keep_renewed(cluster.clone(), clock.clone(), changes));
     // Two years, a week at a time. The task looks every six hours.
     for _ in 0..104 {
         clock.advance(7 * DAY);
-        let deadline = std::time::Instant::now() + Duration::from_secs(30);
-        // Keys are generated on other threads, which the paused clock does not know about: advance it until they are
-        // written.
-        loop {
-            let left = leaves(dir.path())
-                .into_iter()
-                .filter(|(_, cert)| is_due(cert, clock.now()).unwrap());
-            let left: Vec<_> = left.map(|(path, _)| path).collect();
-            if left.is_empty() {
-                break;
-            }
-            assert!(std::time::Instant::now() < deadline, "due and not renewed: {left:?}");
-            tokio::time::advance(EVERY).await;
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        until_none_is_due(dir.path(), clock.now(), EVERY).await;
     }
     renewing.abort();
     let last = leaves(dir.path());
@@ -128,6 +132,40 @@ fn no_certificate_of_ten_minutes_expires() {
         assert!(renew_due(&cluster, &plan, now).iter().all(Result::is_ok));
     }
     assert!(now > start() + Duration::from_secs(1800));
+}
+
+#[test]
+fn no_certificate_expires_after_a_longer_validity_is_set() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut cluster, _) = made_with(dir.path(), Some(GoDuration::from_secs(600)));
+    cluster.settings.config.certificate_validity_period = None;
+    let (plan, mut now) = (plan(&cluster).unwrap(), start());
+    while now < start() + Duration::from_secs(600) {
+        now += check_interval_of(&cluster, &plan);
+        for (_, cert) in leaves(dir.path()) {
+            cert.check_valid_at(now).unwrap();
+        }
+        assert!(renew_due(&cluster, &plan, now).iter().all(Result::is_ok));
+    }
+    assert_eq!(check_interval_of(&cluster, &plan), EVERY);
+}
+
+#[tokio::test(start_paused = true)]
+async fn checks_certificates_when_settings_change() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut cluster, _) = made(dir.path());
+    let clock = Arc::new(ManualClock::new(start() + 300 * DAY));
+    let (changed, changes) = watch::channel(());
+    let renewing = tokio::spawn(keep_renewed(cluster.clone(), clock.clone(), changes));
+    until_none_is_due(dir.path(), clock.now(), Duration::ZERO).await;
+    cluster.settings.config.certificate_validity_period = Some(GoDuration::from_secs(600));
+    cluster.save().unwrap();
+    fs::remove_file(serving_certificate(&cluster)).unwrap();
+    ensure_serving_certificate(&cluster, &plan(&cluster).unwrap(), clock.now()).unwrap();
+    clock.advance(Duration::from_secs(450));
+    changed.send_replace(());
+    until_none_is_due(dir.path(), clock.now(), Duration::ZERO).await;
+    renewing.abort();
 }
 
 #[test]
