@@ -105,12 +105,7 @@ fn fill(bench: &Bench) -> Result<()> {
     }
     create(bench, &format!("{core}/events"), EVENTS, &event())?;
     create(bench, &format!("{core}/pods"), PODS, &pod())?;
-    create(
-        bench,
-        &format!("{APPS}/namespaces/{NAMESPACE}/deployments"),
-        DEPLOYMENTS,
-        &deployment(),
-    )?;
+    create(bench, &deployments, DEPLOYMENTS, &deployment())?;
     patch(bench, "pods", &format!("{core}/pods"), PODS - BROKEN, &running())?;
     patch(bench, "deployments.apps", &deployments, DEPLOYMENTS - BROKEN, &available())
 }
