@@ -84,9 +84,12 @@ impl Error {
         }
     }
 
-    /// Returns the server's message if it rejected the request, and otherwise the whole error.
+    /// Returns the server's message if it rejected the request with one, and otherwise the whole error.
     pub fn server_message(&self) -> String {
-        self.status().map_or_else(|| self.to_string(), |status| status.message.clone())
+        match self.status() {
+            Some(status) if !status.message.is_empty() => status.message.clone(),
+            _ => self.to_string(),
+        }
     }
 
     /// Returns the HTTP status code if the server rejected the request.

@@ -119,7 +119,7 @@ impl Devices {
         }
         for pod in active_pods(&claim, &self.pods) {
             evict(context, &pod.metadata, &TEXTS).await?;
-            self.rules.iter().for_each(|status| status.count_eviction(&reasons, &pod.metadata.uid));
+            self.rules.iter().for_each(|status| status.count_eviction(&reasons, &pod.metadata));
         }
         Ok(())
     }

@@ -112,9 +112,11 @@ impl RuleStatus {
     }
 
     /// Counts the eviction of a Pod for the rules that caused it.
-    pub(super) fn count_eviction(&self, rules: &[&TaintRule], pod: &str) {
+    pub(super) fn count_eviction(&self, rules: &[&TaintRule], pod: &ObjectMeta) {
         let mut evictions = self.evictions.lock();
-        if evictions.ending.insert(pod.to_owned()) {
+        // A Pod that is gone already is not evicted again, and no change of it will remove its UID.
+        let gone = self.pods.get(&pod.key()).is_none_or(|now| now.metadata.uid != pod.uid);
+        if gone || evictions.ending.insert(pod.uid.clone()) {
             for rule in rules {
                 *evictions.by_rule.entry(rule.metadata.uid.clone()).or_default() += 1;
             }
