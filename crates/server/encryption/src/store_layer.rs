@@ -6,7 +6,7 @@ use api_meta::GroupResource;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use store::{
-    Change, Error, KeyRange, KeyValue, Op, Outcome, RangeResult, Result, Revision, Store,
+    Change, Error, KeyRange, KeyValue, Op, Outcome, RangeResult, Reply, Revision, Store,
     WatchMessage, WatchStream, Write,
 };
 
@@ -77,19 +77,14 @@ impl Store for Encrypted {
         &*self.inner
     }
 
-    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<KeyValue>, Revision)>> {
+    fn get<'a>(&'a self, key: &'a str) -> Reply<'a, (Option<KeyValue>, Revision)> {
         Box::pin(async move {
             let (kv, revision) = self.inner.get(key).await?;
             Ok((self.transformer.read_some(kv).await, revision))
         })
     }
 
-    fn range<'a>(
-        &'a self,
-        range: KeyRange,
-        limit: usize,
-        revision: Revision,
-    ) -> BoxFuture<'a, Result<RangeResult>> {
+    fn range(&self, range: KeyRange, limit: usize, revision: Revision) -> Reply<'_, RangeResult> {
         Box::pin(async move {
             let mut result = self.inner.range(range, limit, revision).await?;
             result.items = self.transformer.read_all(result.items).await;
@@ -97,7 +92,7 @@ impl Store for Encrypted {
         })
     }
 
-    fn write<'a>(&'a self, mut write: Write) -> BoxFuture<'a, Result<Outcome>> {
+    fn write(&self, mut write: Write) -> Reply<'_, Outcome> {
         Box::pin(async move {
             if !self.transformer.encryption.is_off()
                 && let Op::Put { value, .. } = &mut write.op
@@ -122,11 +117,7 @@ impl Store for Encrypted {
         })
     }
 
-    fn watch<'a>(
-        &'a self,
-        range: KeyRange,
-        after: Revision,
-    ) -> BoxFuture<'a, Result<Box<dyn WatchStream>>> {
+    fn watch(&self, range: KeyRange, after: Revision) -> Reply<'_, Box<dyn WatchStream>> {
         Box::pin(async move {
             let inner = self.inner.watch(range, after).await?;
             let (waiting, read) = (VecDeque::new(), Vec::new());
@@ -136,7 +127,7 @@ impl Store for Encrypted {
         })
     }
 
-    fn is_stale<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<bool>> {
+    fn is_stale<'a>(&'a self, key: &'a str) -> Reply<'a, bool> {
         Box::pin(async move {
             let Some(of) = (self.transformer.kinds)(key) else { return Ok(false) };
             // Without an encryption configuration for the resource no stored value needs to be rewritten.

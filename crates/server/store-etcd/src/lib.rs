@@ -9,10 +9,9 @@
 
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use store::{
-    Error, Expected, KeyRange, KeyValue, ObjectEncoder, Op, Outcome, RangeResult, Result, Revision,
-    Store, WatchStream, Write,
+    Error, Expected, KeyRange, KeyValue, ObjectEncoder, Op, Outcome, RangeResult, Reply, Result,
+    Revision, Store, WatchStream, Write,
 };
 
 mod channel;
@@ -246,7 +245,7 @@ impl Store for Etcd {
         self
     }
 
-    fn is_stale<'a>(&'a self, _key: &'a str) -> BoxFuture<'a, Result<bool>> {
+    fn is_stale<'a>(&'a self, _key: &'a str) -> Reply<'a, bool> {
         // An engine encrypts nothing.
         Box::pin(async { Ok(false) })
     }
@@ -255,7 +254,7 @@ impl Store for Etcd {
         None
     }
 
-    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<KeyValue>, Revision)>> {
+    fn get<'a>(&'a self, key: &'a str) -> Reply<'a, (Option<KeyValue>, Revision)> {
         Box::pin(async move {
             let request = RangeRequest { key: key.as_bytes().to_vec(), ..Default::default() };
             let response = self.range_request("get", request).await?;
@@ -264,12 +263,7 @@ impl Store for Etcd {
         })
     }
 
-    fn range<'a>(
-        &'a self,
-        range: KeyRange,
-        limit: usize,
-        revision: Revision,
-    ) -> BoxFuture<'a, Result<RangeResult>> {
+    fn range(&self, range: KeyRange, limit: usize, revision: Revision) -> Reply<'_, RangeResult> {
         Box::pin(async move {
             let (mut key, range_end) = convert::bounds(&range);
             let mut result = RangeResult { revision, ..RangeResult::default() };
@@ -303,7 +297,7 @@ impl Store for Etcd {
         })
     }
 
-    fn write<'a>(&'a self, write: Write) -> BoxFuture<'a, Result<Outcome>> {
+    fn write(&self, write: Write) -> Reply<'_, Outcome> {
         Box::pin(async move {
             let size = write.size();
             if size > REQUEST_LIMIT {
@@ -319,11 +313,7 @@ impl Store for Etcd {
         })
     }
 
-    fn watch<'a>(
-        &'a self,
-        range: KeyRange,
-        after: Revision,
-    ) -> BoxFuture<'a, Result<Box<dyn WatchStream>>> {
+    fn watch(&self, range: KeyRange, after: Revision) -> Reply<'_, Box<dyn WatchStream>> {
         Box::pin(async move {
             // Always name the revision: a member that lags behind has an older 'now'.
             let after = if after == 0 { self.current().await? } else { after };
@@ -332,11 +322,11 @@ impl Store for Etcd {
         })
     }
 
-    fn revision<'a>(&'a self) -> BoxFuture<'a, Result<Revision>> {
+    fn revision(&self) -> Reply<'_, Revision> {
         Box::pin(self.current())
     }
 
-    fn compact<'a>(&'a self, revision: Revision) -> BoxFuture<'a, Result<()>> {
+    fn compact(&self, revision: Revision) -> Reply<'_, ()> {
         Box::pin(async move {
             let request = CompactionRequest { revision: revision as i64 };
             let sent =
@@ -357,7 +347,7 @@ impl Store for Etcd {
         })
     }
 
-    fn size_bytes<'a>(&'a self) -> BoxFuture<'a, Result<u64>> {
+    fn size_bytes(&self) -> Reply<'_, u64> {
         Box::pin(async move {
             let status = status_of(&self.channels).await?;
             Ok(u64::try_from(status.db_size).unwrap_or(0))
@@ -365,7 +355,7 @@ impl Store for Etcd {
     }
 
     /// Has no effect on an etcd that does not order progress after changes.
-    fn request_progress<'a>(&'a self) -> BoxFuture<'a, Result<()>> {
+    fn request_progress(&self) -> Reply<'_, ()> {
         Box::pin(async move {
             self.watches.request_progress();
             Ok(())

@@ -17,13 +17,12 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::BoxFuture;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::oneshot;
 
 use crate::{
     disk::{Disk, RealDisk},
-    engine::{ObjectEncoder, Store},
+    engine::{ObjectEncoder, Reply, Store},
     error::{Error, Result},
     key_value::{KeyRange, KeyValue, RangeResult, Revision},
     watch::WatchStream,
@@ -169,7 +168,7 @@ impl Store for Embedded {
         self
     }
 
-    fn is_stale<'a>(&'a self, _key: &'a str) -> BoxFuture<'a, Result<bool>> {
+    fn is_stale<'a>(&'a self, _key: &'a str) -> Reply<'a, bool> {
         // An engine encrypts nothing.
         Box::pin(async { Ok(false) })
     }
@@ -178,23 +177,18 @@ impl Store for Embedded {
         None
     }
 
-    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<KeyValue>, Revision)>> {
+    fn get<'a>(&'a self, key: &'a str) -> Reply<'a, (Option<KeyValue>, Revision)> {
         Box::pin(async move {
             let index = self.shared.index();
             Ok((index.get(key), index.revision()))
         })
     }
 
-    fn range<'a>(
-        &'a self,
-        range: KeyRange,
-        limit: usize,
-        revision: Revision,
-    ) -> BoxFuture<'a, Result<RangeResult>> {
+    fn range(&self, range: KeyRange, limit: usize, revision: Revision) -> Reply<'_, RangeResult> {
         Box::pin(async move { self.shared.index().range(&range, limit, revision) })
     }
 
-    fn write<'a>(&'a self, write: Write) -> BoxFuture<'a, Result<Outcome>> {
+    fn write(&self, write: Write) -> Reply<'_, Outcome> {
         Box::pin(async move {
             let size = write.size();
             if size > REQUEST_LIMIT {
@@ -204,29 +198,25 @@ impl Store for Embedded {
         })
     }
 
-    fn watch<'a>(
-        &'a self,
-        range: KeyRange,
-        after: Revision,
-    ) -> BoxFuture<'a, Result<Box<dyn WatchStream>>> {
+    fn watch(&self, range: KeyRange, after: Revision) -> Reply<'_, Box<dyn WatchStream>> {
         Box::pin(async move { watch::watch(self.shared.clone(), range, after) })
     }
 
-    fn revision<'a>(&'a self) -> BoxFuture<'a, Result<Revision>> {
+    fn revision(&self) -> Reply<'_, Revision> {
         Box::pin(async move { Ok(self.shared.index().revision()) })
     }
 
-    fn compact<'a>(&'a self, revision: Revision) -> BoxFuture<'a, Result<()>> {
+    fn compact(&self, revision: Revision) -> Reply<'_, ()> {
         Box::pin(async move {
             self.submit("compact", 0, |reply| Request::Compact { revision, reply }).await
         })
     }
 
-    fn size_bytes<'a>(&'a self) -> BoxFuture<'a, Result<u64>> {
+    fn size_bytes(&self) -> Reply<'_, u64> {
         Box::pin(async move { Ok(self.shared.disk_bytes.load(Ordering::Relaxed)) })
     }
 
-    fn request_progress<'a>(&'a self) -> BoxFuture<'a, Result<()>> {
+    fn request_progress(&self) -> Reply<'_, ()> {
         Box::pin(async move {
             self.shared.send_progress();
             Ok(())

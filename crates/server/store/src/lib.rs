@@ -23,7 +23,7 @@ mod write;
 
 pub use compactor::{COMPACTION_KEY, Compactor};
 pub use copy::{CopyReport, Keyspace, copy};
-pub use engine::{ObjectEncoder, Store};
+pub use engine::{ObjectEncoder, Reply, Store};
 pub use error::{Error, Result};
 pub use key_value::{KeyRange, KeyValue, RangeResult, Revision};
 pub use schedule::Schedule;

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
-use store::{KeyRange, Result, Revision, Store, WatchMessage, WatchStream};
+use store::{KeyRange, Reply, Revision, Store, WatchMessage, WatchStream};
 
 /// The longest delay of a message.
 const LAG: Duration = Duration::from_millis(20);
@@ -15,11 +15,7 @@ impl Store for LaggingStore {
         &*self.0
     }
 
-    fn watch<'a>(
-        &'a self,
-        range: KeyRange,
-        after: Revision,
-    ) -> BoxFuture<'a, Result<Box<dyn WatchStream>>> {
+    fn watch(&self, range: KeyRange, after: Revision) -> Reply<'_, Box<dyn WatchStream>> {
         Box::pin(async move {
             let stream = self.0.watch(range, after).await?;
             let lagging: Box<dyn WatchStream> = Box::new(LaggingWatch { stream, message: None });

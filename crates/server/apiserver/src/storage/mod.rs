@@ -19,7 +19,7 @@ use futures_util::future::BoxFuture;
 use parking_lot::RwLock;
 use serde_json::Value;
 use store::{
-    Change, KeyRange, KeyValue, ObjectEncoder, Op, Outcome, RangeResult, Result, Revision, Store,
+    Change, KeyRange, KeyValue, ObjectEncoder, Op, Outcome, RangeResult, Reply, Revision, Store,
     WatchMessage, WatchStream, Write,
 };
 
@@ -244,19 +244,14 @@ impl Store for UpstreamForm {
         Some(&*self.form)
     }
 
-    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<KeyValue>, Revision)>> {
+    fn get<'a>(&'a self, key: &'a str) -> Reply<'a, (Option<KeyValue>, Revision)> {
         Box::pin(async move {
             let (kv, revision) = self.inner.get(key).await?;
             Ok((kv.map(|kv| self.form.read(kv)), revision))
         })
     }
 
-    fn range<'a>(
-        &'a self,
-        range: KeyRange,
-        limit: usize,
-        revision: Revision,
-    ) -> BoxFuture<'a, Result<RangeResult>> {
+    fn range(&self, range: KeyRange, limit: usize, revision: Revision) -> Reply<'_, RangeResult> {
         Box::pin(async move {
             let mut result = self.inner.range(range, limit, revision).await?;
             result.items = result.items.into_iter().map(|kv| self.form.read(kv)).collect();
@@ -264,7 +259,7 @@ impl Store for UpstreamForm {
         })
     }
 
-    fn write<'a>(&'a self, mut write: Write) -> BoxFuture<'a, Result<Outcome>> {
+    fn write(&self, mut write: Write) -> Reply<'_, Outcome> {
         Box::pin(async move {
             if let Op::Put { value, .. } = &mut write.op {
                 *value = self.form.encode(&write.key, value).map_err(|error| {
@@ -278,11 +273,7 @@ impl Store for UpstreamForm {
         })
     }
 
-    fn watch<'a>(
-        &'a self,
-        range: KeyRange,
-        after: Revision,
-    ) -> BoxFuture<'a, Result<Box<dyn WatchStream>>> {
+    fn watch(&self, range: KeyRange, after: Revision) -> Reply<'_, Box<dyn WatchStream>> {
         Box::pin(async move {
             let inner = self.inner.watch(range, after).await?;
             Ok(Box::new(DecodingStream { inner, form: self.form.clone() }) as Box<dyn WatchStream>)

@@ -14,7 +14,7 @@ use apiserver::Config;
 use futures_util::future::{BoxFuture, join_all};
 use serde_json::{Value, json};
 use store::{
-    Expected, KeyRange, KeyValue, Op, Outcome, Result, Revision, Store, WatchMessage, WatchStream,
+    Expected, KeyRange, KeyValue, Op, Outcome, Reply, Revision, Store, WatchMessage, WatchStream,
     Write,
 };
 
@@ -56,7 +56,7 @@ impl Store for Late {
         &*self.inner
     }
 
-    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<KeyValue>, Revision)>> {
+    fn get<'a>(&'a self, key: &'a str) -> Reply<'a, (Option<KeyValue>, Revision)> {
         Box::pin(async move {
             let found = self.inner.get(key).await;
             pass(&self.state, 3).await;
@@ -64,7 +64,7 @@ impl Store for Late {
         })
     }
 
-    fn write<'a>(&'a self, write: Write) -> BoxFuture<'a, Result<Outcome>> {
+    fn write(&self, write: Write) -> Reply<'_, Outcome> {
         Box::pin(async move {
             pass(&self.state, 3).await;
             let outcome = self.inner.write(write).await;
@@ -73,11 +73,7 @@ impl Store for Late {
         })
     }
 
-    fn watch<'a>(
-        &'a self,
-        range: KeyRange,
-        after: Revision,
-    ) -> BoxFuture<'a, Result<Box<dyn WatchStream>>> {
+    fn watch(&self, range: KeyRange, after: Revision) -> Reply<'_, Box<dyn WatchStream>> {
         Box::pin(async move {
             let inner = self.inner.watch(range, after).await?;
             let state = self.state.clone();

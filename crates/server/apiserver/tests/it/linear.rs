@@ -3,7 +3,6 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
-use futures_util::future::BoxFuture;
 use http::Request;
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
@@ -44,53 +43,42 @@ impl Maps {
 }
 
 impl Subject for Maps {
-    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Answer> {
-        Box::pin(async move {
-            let answer = self.api.get(&self.one(key)).await;
-            match answer.code {
-                200 => Answer::Read(vec![found(&answer.json())], None),
-                404 => Answer::Read(Vec::new(), None),
-                _ => Answer::Unknown,
-            }
-        })
+    async fn get(&self, key: &str) -> Answer {
+        let answer = self.api.get(&self.one(key)).await;
+        match answer.code {
+            200 => Answer::Read(vec![found(&answer.json())], None),
+            404 => Answer::Read(Vec::new(), None),
+            _ => Answer::Unknown,
+        }
     }
 
-    fn list(&self) -> BoxFuture<'_, Answer> {
-        Box::pin(async move {
-            let list = self.api.get(&self.path).await.ok();
-            let items = list["items"].as_array().unwrap().iter().map(found).collect();
-            Answer::Read(items, Some(revision(&list)))
-        })
+    async fn list(&self) -> Answer {
+        let list = self.api.get(&self.path).await.ok();
+        let items = list["items"].as_array().unwrap().iter().map(found).collect();
+        Answer::Read(items, Some(revision(&list)))
     }
 
-    fn write<'a>(
-        &'a self,
-        key: &'a str,
-        expected: Revision,
-        value: Option<String>,
-    ) -> BoxFuture<'a, Answer> {
-        Box::pin(async move {
-            let mut map = config_map(key.trim_start_matches("/registry/"), json!({"v": value}));
-            let answer = match (value, expected) {
-                (Some(_), 0) => self.api.post(&self.path, &map).await,
-                (Some(_), expected) => {
-                    map["metadata"]["resourceVersion"] = json!(expected.to_string());
-                    self.api.put(&self.one(key), &map).await
-                }
-                (None, expected) => {
-                    let only = json!({"preconditions": {"resourceVersion": expected.to_string()}});
-                    self.api.delete(&self.one(key), &only).await
-                }
-            };
-            match answer.code {
-                200 | 201 if answer.json()["kind"] == "ConfigMap" => {
-                    Answer::Done(Some(revision(&answer.json())))
-                }
-                200 => Answer::Done(None),
-                404 | 409 => Answer::Conflict,
-                _ => Answer::Unknown,
+    async fn write(&self, key: &str, expected: Revision, value: Option<String>) -> Answer {
+        let mut map = config_map(key.trim_start_matches("/registry/"), json!({"v": value}));
+        let answer = match (value, expected) {
+            (Some(_), 0) => self.api.post(&self.path, &map).await,
+            (Some(_), expected) => {
+                map["metadata"]["resourceVersion"] = json!(expected.to_string());
+                self.api.put(&self.one(key), &map).await
             }
-        })
+            (None, expected) => {
+                let only = json!({"preconditions": {"resourceVersion": expected.to_string()}});
+                self.api.delete(&self.one(key), &only).await
+            }
+        };
+        match answer.code {
+            200 | 201 if answer.json()["kind"] == "ConfigMap" => {
+                Answer::Done(Some(revision(&answer.json())))
+            }
+            200 => Answer::Done(None),
+            404 | 409 => Answer::Conflict,
+            _ => Answer::Unknown,
+        }
     }
 }
 

@@ -8,9 +8,9 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::future::join_all;
 use serde_json::json;
-use store::{Outcome, Result, Store, Write};
+use store::{Outcome, Reply, Store, Write};
 
 use crate::harness::{Identity, TestServer, config_map, start};
 
@@ -28,7 +28,7 @@ impl Store for Panicking {
         &*self.inner
     }
 
-    fn write<'a>(&'a self, write: Write) -> BoxFuture<'a, Result<Outcome>> {
+    fn write(&self, write: Write) -> Reply<'_, Outcome> {
         let turn = self.left.fetch_sub(1, SeqCst);
         Box::pin(async move {
             assert!(turn <= 0 || turn % 4 != 0, "injected before the write");

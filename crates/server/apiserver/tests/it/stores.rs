@@ -13,19 +13,18 @@ use apiserver::{StoreOverride, Stores};
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use store::{
-    Error, Expected, KeyRange, Op, Outcome, Result, Revision, Store, WatchMessage, WatchStream,
-    Write,
+    Error, Expected, KeyRange, Op, Outcome, Reply, Result, Revision, Store, WatchMessage,
+    WatchStream, Write,
     embedded::{Embedded, Options},
 };
 use tokio::sync::watch;
 
 use crate::{
-    harness::{Answer, Api, TestServer, config_map, pod, start},
+    harness::{Answer, Api, MAPS, TestServer, config_map, pod, start},
     watches::{Events, version},
 };
 
 const EVENTS: &str = "/api/v1/namespaces/default/events";
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// A store that can be taken down: writes, watches and queries of the revision fail then, and open watches end.
 struct Breakable {
@@ -55,7 +54,7 @@ impl Store for Breakable {
         &self.inner
     }
 
-    fn write<'a>(&'a self, write: Write) -> BoxFuture<'a, Result<Outcome>> {
+    fn write(&self, write: Write) -> Reply<'_, Outcome> {
         Box::pin(async move {
             self.writes.fetch_add(1, Ordering::Relaxed);
             self.check("write")?;
@@ -63,11 +62,7 @@ impl Store for Breakable {
         })
     }
 
-    fn watch<'a>(
-        &'a self,
-        range: KeyRange,
-        after: Revision,
-    ) -> BoxFuture<'a, Result<Box<dyn WatchStream>>> {
+    fn watch(&self, range: KeyRange, after: Revision) -> Reply<'_, Box<dyn WatchStream>> {
         Box::pin(async move {
             self.check("watch")?;
             let inner = self.inner.watch(range, after).await?;
@@ -76,7 +71,7 @@ impl Store for Breakable {
         })
     }
 
-    fn revision<'a>(&'a self) -> BoxFuture<'a, Result<Revision>> {
+    fn revision(&self) -> Reply<'_, Revision> {
         Box::pin(async move {
             self.check("query the revision")?;
             self.inner.revision().await

@@ -10,23 +10,22 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
 
 use crate::{Change, ChangeKind, Error, Expected, KeyRange, Op, Outcome, Revision, Store, Write};
 
 /// The subject of a test: a store, or a server in front of one.
 pub trait Subject: Send + Sync {
     /// Returns the value and revision of a key, and the revision of that read.
-    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Answer>;
+    fn get(&self, key: &str) -> impl Future<Output = Answer> + Send;
     /// Returns all keys.
-    fn list(&self) -> BoxFuture<'_, Answer>;
+    fn list(&self) -> impl Future<Output = Answer> + Send;
     /// Creates the key (`expected` 0) or changes it from that revision; without a value deletes it.
-    fn write<'a>(
-        &'a self,
-        key: &'a str,
+    fn write(
+        &self,
+        key: &str,
         expected: Revision,
         value: Option<String>,
-    ) -> BoxFuture<'a, Answer>;
+    ) -> impl Future<Output = Answer> + Send;
 }
 
 /// A value of a key, with its revision.
@@ -47,7 +46,7 @@ pub enum Answer {
 
 /// The request of a call.
 #[derive(Clone, Debug)]
-pub enum Asked {
+pub enum Request {
     /// Reads one key.
     Get(String),
     /// Reads all keys.
@@ -64,7 +63,7 @@ pub struct Call {
     /// The time after the call.
     pub ended: u64,
     /// The request.
-    pub request: Asked,
+    pub request: Request,
     /// The answer.
     pub answer: Answer,
 }
@@ -79,47 +78,34 @@ impl Clock {
     }
 }
 
-impl Subject for &dyn Store {
-    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Answer> {
-        Box::pin(async move {
-            match Store::get(*self, key).await {
-                Ok((found, at)) => Answer::Read(found.iter().map(found_of).collect(), Some(at)),
-                Err(_) => Answer::Unknown,
-            }
-        })
+impl Subject for &(dyn Store + '_) {
+    async fn get(&self, key: &str) -> Answer {
+        match Store::get(*self, key).await {
+            Ok((found, at)) => Answer::Read(found.iter().map(found_of).collect(), Some(at)),
+            Err(_) => Answer::Unknown,
+        }
     }
 
-    fn list(&self) -> BoxFuture<'_, Answer> {
-        Box::pin(async move {
-            match self.range(KeyRange::prefix("/registry/"), 0, 0).await {
-                Ok(all) => {
-                    Answer::Read(all.items.iter().map(found_of).collect(), Some(all.revision))
-                }
-                Err(_) => Answer::Unknown,
-            }
-        })
+    async fn list(&self) -> Answer {
+        match self.range(KeyRange::prefix("/registry/"), 0, 0).await {
+            Ok(all) => Answer::Read(all.items.iter().map(found_of).collect(), Some(all.revision)),
+            Err(_) => Answer::Unknown,
+        }
     }
 
-    fn write<'a>(
-        &'a self,
-        key: &'a str,
-        expected: Revision,
-        value: Option<String>,
-    ) -> BoxFuture<'a, Answer> {
-        Box::pin(async move {
-            let op = match value {
-                Some(value) => Op::Put { value: value.into(), ttl_seconds: None },
-                None => Op::Delete,
-            };
-            let write = Write { key: key.into(), expected: Expected::ModRevision(expected), op };
-            match Store::write(*self, write).await {
-                Ok(Outcome::Done { revision, .. }) => Answer::Done(Some(revision)),
-                Ok(Outcome::Conflict { .. }) => Answer::Conflict,
-                // These were rejected before anything was tried.
-                Err(Error::TooLarge { .. } | Error::NoSpace { .. }) => Answer::Conflict,
-                Err(_) => Answer::Unknown,
-            }
-        })
+    async fn write(&self, key: &str, expected: Revision, value: Option<String>) -> Answer {
+        let op = match value {
+            Some(value) => Op::Put { value: value.into(), ttl_seconds: None },
+            None => Op::Delete,
+        };
+        let write = Write { key: key.into(), expected: Expected::ModRevision(expected), op };
+        match Store::write(*self, write).await {
+            Ok(Outcome::Done { revision, .. }) => Answer::Done(Some(revision)),
+            Ok(Outcome::Conflict { .. }) => Answer::Conflict,
+            // These were rejected before anything was tried.
+            Err(Error::TooLarge { .. } | Error::NoSpace { .. }) => Answer::Conflict,
+            Err(_) => Answer::Unknown,
+        }
     }
 }
 
@@ -130,7 +116,7 @@ fn found_of(kv: &crate::KeyValue) -> Found {
 /// Runs a client that makes `calls` calls on a few keys, chosen by a seed. `name` must be unique, because it makes the
 /// client's values unique.
 pub async fn client(
-    subject: &dyn Subject,
+    subject: &impl Subject,
     clock: &Clock,
     name: &str,
     seed: u64,
@@ -146,29 +132,29 @@ pub async fn client(
     for n in 0..calls {
         let key = format!("/registry/k{}", roll(4));
         let request = match roll(8) {
-            0 | 1 => Asked::Get(key.clone()),
-            2 => Asked::List,
+            0 | 1 => Request::Get(key.clone()),
+            2 => Request::List,
             step => {
                 let expected = known.get(&key).copied().unwrap_or(0);
                 let value = (step != 3 || expected == 0).then(|| format!("{name}.{n}"));
-                Asked::Write { key: key.clone(), expected, value }
+                Request::Write { key: key.clone(), expected, value }
             }
         };
         let begun = clock.tick();
         let answer = match &request {
-            Asked::Get(key) => subject.get(key).await,
-            Asked::List => subject.list().await,
-            Asked::Write { key, expected, value } => {
+            Request::Get(key) => subject.get(key).await,
+            Request::List => subject.list().await,
+            Request::Write { key, expected, value } => {
                 subject.write(key, *expected, value.clone()).await
             }
         };
         let ended = clock.tick();
         match (&request, &answer) {
-            (Asked::Write { value: Some(_), .. }, Answer::Done(Some(revision))) => {
+            (Request::Write { value: Some(_), .. }, Answer::Done(Some(revision))) => {
                 known.insert(key, *revision);
             }
-            (Asked::Write { .. }, Answer::Done(_)) => drop(known.remove(&key)),
-            (Asked::Write { .. }, Answer::Conflict | Answer::Unknown) => {
+            (Request::Write { .. }, Answer::Done(_)) => drop(known.remove(&key)),
+            (Request::Write { .. }, Answer::Conflict | Answer::Unknown) => {
                 // Read the key before the next try, as any client does.
                 if let Answer::Read(found, _) = subject.get(&key).await {
                     known.insert(key, found.first().map_or(0, |f| f.1));
@@ -197,7 +183,7 @@ pub fn check(history: &[Call], log: &[Change], began: Revision) -> Result<(), St
         let (low, high) = (bounds.before(call.begun).max(began), bounds.after(call.ended));
         match (&call.request, &call.answer) {
             (_, Answer::Unknown) => {}
-            (Asked::Write { key, expected, value }, Answer::Done(reported)) => {
+            (Request::Write { key, expected, value }, Answer::Done(reported)) => {
                 let at =
                     written(&keys, &by_value, key, *expected, value.as_deref()).map_err(fault)?;
                 if reported.is_some_and(|reported| reported != at) {
@@ -213,7 +199,7 @@ pub fn check(history: &[Call], log: &[Change], began: Revision) -> Result<(), St
                     return Err(fault(format!("it replaced revision {before}")));
                 }
             }
-            (Asked::Write { key, expected, .. }, Answer::Conflict) => {
+            (Request::Write { key, expected, .. }, Answer::Conflict) => {
                 let mut moments = vec![low];
                 let changes = keys.get(key).map_or(&[][..], Vec::as_slice);
                 moments.extend(changes.iter().map(|s| s.0).filter(|r| *r > low && *r <= high));
@@ -302,9 +288,9 @@ fn state<'a>(
     Some((*since, value.as_ref()?))
 }
 
-fn shows(keys: &BTreeMap<String, Vec<State>>, request: &Asked, at: Revision) -> Vec<Found> {
+fn shows(keys: &BTreeMap<String, Vec<State>>, request: &Request, at: Revision) -> Vec<Found> {
     let wanted = |key: &&String| {
-        matches!(request, Asked::List) || matches!(request, Asked::Get(k) if k == *key)
+        matches!(request, Request::List) || matches!(request, Request::Get(k) if k == *key)
     };
     let found = keys.keys().filter(wanted).filter_map(|key| {
         let (since, value) = state(keys, key, at)?;
@@ -347,7 +333,7 @@ impl Bounds {
         for call in history {
             match (&call.request, &call.answer) {
                 (_, Answer::Read(_, Some(at))) => bounds.ended.push((call.ended, *at)),
-                (Asked::Write { value, .. }, answer) => {
+                (Request::Write { value, .. }, answer) => {
                     let logged = value.as_ref().and_then(|v| by_value.get(v.as_bytes())).copied();
                     let Some(at) = logged.or(match answer {
                         Answer::Done(reported) => *reported,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{
     embedded::{block_on, brisk, open},
-    history::{self, Answer, Asked, Call, Clock, Subject},
+    history::{self, Answer, Call, Clock, Request},
 };
 use crate::{
     Change, ChangeKind, KeyRange, KeyValue, Revision, Store, WatchMessage,
@@ -39,7 +39,7 @@ async fn concurrently(
     seed: u64,
     calls: usize,
 ) -> Vec<Call> {
-    let subject: &dyn Subject = &store;
+    let subject = &store;
     let names: Vec<String> = (0..4).map(|n| format!("{life}.{n}")).collect();
     let clients = names.iter().enumerate().map(|(n, name)| {
         history::client(subject, clock, name, seed * 100 + life * 10 + n as u64, calls)
@@ -117,14 +117,14 @@ fn change(revision: Revision, kind: ChangeKind, value: &str) -> Change {
 
 fn write(begun: u64, ended: u64, expected: Revision, value: Option<&str>, answer: Answer) -> Call {
     let key = "/registry/k".to_owned();
-    let request = Asked::Write { key, expected, value: value.map(str::to_owned) };
+    let request = Request::Write { key, expected, value: value.map(str::to_owned) };
     Call { begun, ended, request, answer }
 }
 
 fn read(begun: u64, ended: u64, found: &[(Revision, &'static str)], at: Option<Revision>) -> Call {
     let key = "/registry/k".to_owned();
     let found = found.iter().map(|(r, v)| (key.clone(), *r, v.as_bytes().into())).collect();
-    Call { begun, ended, request: Asked::Get(key), answer: Answer::Read(found, at) }
+    Call { begun, ended, request: Request::Get(key), answer: Answer::Read(found, at) }
 }
 
 #[test]

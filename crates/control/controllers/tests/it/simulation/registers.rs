@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use client::{Client, DeleteOptions, Error, ListOptions, Preconditions, Resource, WatchEvent};
-use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use store::{
@@ -63,55 +62,44 @@ fn failed(error: &Error) -> Answer {
 }
 
 impl Subject for Registers {
-    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Answer> {
-        Box::pin(async move {
-            match self.0.get::<Value>(&MAPS, REGISTERS, name(key)).await {
-                Ok(object) => Answer::Read(vec![found(&object)], None),
-                Err(error) if error.is_not_found() => Answer::Read(Vec::new(), None),
-                Err(_) => Answer::Unknown,
-            }
-        })
+    async fn get(&self, key: &str) -> Answer {
+        match self.0.get::<Value>(&MAPS, REGISTERS, name(key)).await {
+            Ok(object) => Answer::Read(vec![found(&object)], None),
+            Err(error) if error.is_not_found() => Answer::Read(Vec::new(), None),
+            Err(_) => Answer::Unknown,
+        }
     }
 
-    fn list(&self) -> BoxFuture<'_, Answer> {
-        Box::pin(async move {
-            match self.0.list::<Value>(&MAPS, REGISTERS, &ListOptions::default()).await {
-                Ok(list) => {
-                    let at = list.metadata.resource_version.parse().ok();
-                    Answer::Read(list.items.iter().map(found).collect(), at)
-                }
-                Err(_) => Answer::Unknown,
+    async fn list(&self) -> Answer {
+        match self.0.list::<Value>(&MAPS, REGISTERS, &ListOptions::default()).await {
+            Ok(list) => {
+                let at = list.metadata.resource_version.parse().ok();
+                Answer::Read(list.items.iter().map(found).collect(), at)
             }
-        })
+            Err(_) => Answer::Unknown,
+        }
     }
 
-    fn write<'a>(
-        &'a self,
-        key: &'a str,
-        expected: Revision,
-        value: Option<String>,
-    ) -> BoxFuture<'a, Answer> {
-        Box::pin(async move {
-            let name = name(key);
-            let mut map =
-                json!({"metadata": {"name": name, "namespace": REGISTERS}, "data": {"v": value}});
-            let written = match (value, expected) {
-                (Some(_), 0) => self.0.create::<_, Value>(&MAPS, REGISTERS, &map).await,
-                (Some(_), _) => {
-                    map["metadata"]["resourceVersion"] = json!(expected.to_string());
-                    self.0.update::<_, Value>(&MAPS, REGISTERS, name, &map).await
-                }
-                (None, _) => {
-                    let resource_version = Some(expected.to_string());
-                    let only = Preconditions { uid: None, resource_version };
-                    let options =
-                        DeleteOptions { preconditions: Some(only), ..DeleteOptions::default() };
-                    let deleted = self.0.delete(&MAPS, REGISTERS, name, &options).await;
-                    return deleted.map_or_else(|error| failed(&error), |()| Answer::Done(None));
-                }
-            };
-            written.map_or_else(|error| failed(&error), |map| Answer::Done(Some(revision(&map))))
-        })
+    async fn write(&self, key: &str, expected: Revision, value: Option<String>) -> Answer {
+        let name = name(key);
+        let mut map =
+            json!({"metadata": {"name": name, "namespace": REGISTERS}, "data": {"v": value}});
+        let written = match (value, expected) {
+            (Some(_), 0) => self.0.create::<_, Value>(&MAPS, REGISTERS, &map).await,
+            (Some(_), _) => {
+                map["metadata"]["resourceVersion"] = json!(expected.to_string());
+                self.0.update::<_, Value>(&MAPS, REGISTERS, name, &map).await
+            }
+            (None, _) => {
+                let resource_version = Some(expected.to_string());
+                let only = Preconditions { uid: None, resource_version };
+                let options =
+                    DeleteOptions { preconditions: Some(only), ..DeleteOptions::default() };
+                let deleted = self.0.delete(&MAPS, REGISTERS, name, &options).await;
+                return deleted.map_or_else(|error| failed(&error), |()| Answer::Done(None));
+            }
+        };
+        written.map_or_else(|error| failed(&error), |map| Answer::Done(Some(revision(&map))))
     }
 }
 
