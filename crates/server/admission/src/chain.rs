@@ -295,14 +295,17 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::testing::{Cluster, Try, pod};
+    use crate::{
+        request::AdmissionResult,
+        testing::{Cluster, Try, pod},
+    };
 
     impl Plugin for Chain {
         fn mutates(&self, _: &Request<'_>) -> bool {
             true
         }
 
-        fn mutate(&self, request: &Request<'_>, object: &mut Value) -> Result<(), Status> {
+        fn mutate(&self, request: &Request<'_>, object: &mut Value) -> AdmissionResult {
             Chain::mutate(self, request, object, &mut |_, _| ()).map(drop)
         }
     }

@@ -30,5 +30,5 @@ pub mod webhook;
 pub use chain::{Chain, PLUGINS, PluginDone, PluginInfo, Presence, UnknownPlugin};
 pub use configuration::ConfigurationError;
 pub use expressions::ExpressionError;
-pub use request::{Operation, Outcome, Plugin, Request};
+pub use request::{AdmissionResult, Operation, Outcome, Plugin, Request};
 pub use rounds::{MutatorKind, Rounds};

@@ -127,10 +127,13 @@ impl Request<'_> {
     }
 }
 
+/// The decision of a plugin: an error rejects the request.
+pub type AdmissionResult = Result<(), Status>;
+
 /// An admission rule that takes part in one or more phases.
 pub trait Plugin: Send + Sync {
     /// Rejects a request in the first phase, before the plugins that follow change its object.
-    fn precheck(&self, _request: &Request<'_>, _object: &Value) -> Result<(), Status> {
+    fn precheck(&self, _request: &Request<'_>, _object: &Value) -> AdmissionResult {
         Ok(())
     }
 
@@ -141,7 +144,7 @@ pub trait Plugin: Send + Sync {
     }
 
     /// Changes the object of a request that the plugin mutates.
-    fn mutate(&self, _request: &Request<'_>, _object: &mut Value) -> Result<(), Status> {
+    fn mutate(&self, _request: &Request<'_>, _object: &mut Value) -> AdmissionResult {
         Ok(())
     }
 
@@ -151,7 +154,7 @@ pub trait Plugin: Send + Sync {
         _request: &Request<'_>,
         _object: &Value,
         _outcome: &mut Outcome,
-    ) -> Result<(), Status> {
+    ) -> AdmissionResult {
         Ok(())
     }
 

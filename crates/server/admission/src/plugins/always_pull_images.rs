@@ -3,7 +3,7 @@ use std::collections::HashSet;
 use api_meta::{ErrorList, FieldError, GroupKind, GroupResource, Path, Status, Tree as _};
 use serde_json::Value;
 
-use crate::request::{Outcome, Plugin, Request};
+use crate::request::{AdmissionResult, Outcome, Plugin, Request};
 
 /// Sets the pull policy of every container to `Always`, so that a Pod cannot use a private image that was pulled with
 /// another Pod's secret.
@@ -35,7 +35,7 @@ impl Plugin for AlwaysPullImages {
         concerns(request)
     }
 
-    fn mutate(&self, request: &Request<'_>, pod: &mut Value) -> Result<(), Status> {
+    fn mutate(&self, request: &Request<'_>, pod: &mut Value) -> AdmissionResult {
         for list in LISTS {
             let running = running(request, list);
             for container in pod.items_mut(list) {
@@ -52,7 +52,7 @@ impl Plugin for AlwaysPullImages {
         Ok(())
     }
 
-    fn validate(&self, request: &Request<'_>, pod: &Value, _: &mut Outcome) -> Result<(), Status> {
+    fn validate(&self, request: &Request<'_>, pod: &Value, _: &mut Outcome) -> AdmissionResult {
         if !concerns(request) {
             return Ok(());
         }

@@ -1,8 +1,8 @@
-use api_meta::{GroupResource, Status, Tree as _};
+use api_meta::{GroupResource, Tree as _};
 use serde_json::Value;
 
 use super::default_storage_class::newest_default;
-use crate::request::{Plugin, Request};
+use crate::request::{AdmissionResult, Plugin, Request};
 
 /// Sets the default class of an Ingress that names none.
 pub(crate) struct DefaultIngressClass;
@@ -12,7 +12,7 @@ impl Plugin for DefaultIngressClass {
         request.is(&GroupResource::INGRESSES) && request.creates()
     }
 
-    fn mutate(&self, request: &Request<'_>, ingress: &mut Value) -> Result<(), Status> {
+    fn mutate(&self, request: &Request<'_>, ingress: &mut Value) -> AdmissionResult {
         let named = ingress.has("spec.ingressClassName")
             || ingress.annotation("kubernetes.io/ingress.class").is_some();
         if named {

@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
-use api_meta::{GroupResource, Status, Timestamp, Tree as _};
+use api_meta::{GroupResource, Timestamp, Tree as _};
 use serde_json::Value;
 
-use crate::request::{Plugin, Request};
+use crate::request::{AdmissionResult, Plugin, Request};
 
 /// Sets the default storage class of a claim that names none.
 pub(crate) struct DefaultStorageClass;
@@ -19,7 +19,7 @@ impl Plugin for DefaultStorageClass {
         request.is(&GroupResource::PERSISTENT_VOLUME_CLAIMS) && request.creates()
     }
 
-    fn mutate(&self, request: &Request<'_>, claim: &mut Value) -> Result<(), Status> {
+    fn mutate(&self, request: &Request<'_>, claim: &mut Value) -> AdmissionResult {
         if claim.has("spec.storageClassName") || claim.annotation(CLASS).is_some() {
             return Ok(());
         }

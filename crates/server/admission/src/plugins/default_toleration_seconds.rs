@@ -1,7 +1,7 @@
-use api_meta::{GroupResource, Status, Tree as _};
+use api_meta::{GroupResource, Tree as _};
 use serde_json::{Value, json};
 
-use crate::request::{Plugin, Request};
+use crate::request::{AdmissionResult, Plugin, Request};
 
 /// Adds tolerations of five minutes for nodes that are not ready or unreachable, unless the Pod sets its own.
 pub(crate) struct DefaultTolerationSeconds;
@@ -14,7 +14,7 @@ impl Plugin for DefaultTolerationSeconds {
         request.is(&GroupResource::PODS) && (request.creates() || request.updates())
     }
 
-    fn mutate(&self, _: &Request<'_>, pod: &mut Value) -> Result<(), Status> {
+    fn mutate(&self, _: &Request<'_>, pod: &mut Value) -> AdmissionResult {
         for taint in TAINTS {
             let tolerated = pod.items("spec.tolerations").iter().any(|toleration| {
                 ["", taint].contains(&toleration.text("key"))

@@ -1,20 +1,15 @@
-use api_meta::{GroupResource, Status, Tree as _};
+use api_meta::{GroupResource, Tree as _};
 use std::collections::HashSet;
 
 use serde_json::Value;
 
-use crate::request::{Outcome, Plugin, Request};
+use crate::request::{AdmissionResult, Outcome, Plugin, Request};
 
 /// Rejects new external IPs of Services, with which a user could intercept the traffic of others.
 pub(crate) struct DenyServiceExternalIPs;
 
 impl Plugin for DenyServiceExternalIPs {
-    fn validate(
-        &self,
-        request: &Request<'_>,
-        service: &Value,
-        _: &mut Outcome,
-    ) -> Result<(), Status> {
+    fn validate(&self, request: &Request<'_>, service: &Value, _: &mut Outcome) -> AdmissionResult {
         if !request.is(&GroupResource::SERVICES) || !(request.creates() || request.updates()) {
             return Ok(());
         }

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::{
     configuration::ConfigurationError,
-    request::{Outcome, Plugin, Request},
+    request::{AdmissionResult, Outcome, Plugin, Request},
 };
 
 const SERVED: [&str; 1] = ["eventratelimit.admission.k8s.io/v1alpha1"];
@@ -150,12 +150,7 @@ fn key(kind: &str, request: &Request<'_>, event: &Value) -> String {
 }
 
 impl Plugin for EventRateLimit {
-    fn validate(
-        &self,
-        request: &Request<'_>,
-        event: &Value,
-        _: &mut Outcome,
-    ) -> Result<(), Status> {
+    fn validate(&self, request: &Request<'_>, event: &Value, _: &mut Outcome) -> AdmissionResult {
         // As upstream: only Events that are written through the core group.
         let concerned = request.resource.group.is_empty() && request.resource.resource == "events";
         if !concerned || request.dry_run || !(request.creates() || request.updates()) {

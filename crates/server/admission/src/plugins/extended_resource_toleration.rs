@@ -1,9 +1,9 @@
 use std::collections::{BTreeSet, HashSet};
 
-use api_meta::{GroupResource, Status, Tree as _};
+use api_meta::{GroupResource, Tree as _};
 use serde_json::{Value, json};
 
-use crate::request::{Plugin, Request};
+use crate::request::{AdmissionResult, Plugin, Request};
 
 /// Adds tolerations for the taints of nodes with the extended resources that a Pod requests.
 pub(crate) struct ExtendedResourceToleration;
@@ -19,7 +19,7 @@ impl Plugin for ExtendedResourceToleration {
         request.is(&GroupResource::PODS) && (request.creates() || request.updates())
     }
 
-    fn mutate(&self, _: &Request<'_>, pod: &mut Value) -> Result<(), Status> {
+    fn mutate(&self, _: &Request<'_>, pod: &mut Value) -> AdmissionResult {
         let containers = ["spec.containers", "spec.initContainers"];
         let resources: BTreeSet<String> = containers
             .iter()

@@ -1,7 +1,7 @@
-use api_meta::{GroupResource, Status, Tree as _};
+use api_meta::{GroupResource, Tree as _};
 use serde_json::Value;
 
-use crate::request::{Outcome, Plugin, Request};
+use crate::request::{AdmissionResult, Outcome, Plugin, Request};
 
 /// Rejects required anti-affinity over a topology wider than a node, with which one Pod could block a zone.
 pub(crate) struct LimitPodHardAntiAffinityTopology;
@@ -10,7 +10,7 @@ const HOSTNAME: &str = "kubernetes.io/hostname";
 const TERMS: &str = "spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution";
 
 impl Plugin for LimitPodHardAntiAffinityTopology {
-    fn validate(&self, request: &Request<'_>, pod: &Value, _: &mut Outcome) -> Result<(), Status> {
+    fn validate(&self, request: &Request<'_>, pod: &Value, _: &mut Outcome) -> AdmissionResult {
         if !request.is(&GroupResource::PODS) || !request.creates() {
             return Ok(());
         }

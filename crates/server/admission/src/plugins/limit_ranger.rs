@@ -1,10 +1,10 @@
 use std::collections::BTreeSet;
 
-use api_meta::{GroupResource, Quantity, Status, Tree as _};
+use api_meta::{GroupResource, Quantity, Tree as _};
 use api_rules::amounts::{Amounts, Overhead, amounts, pod_total};
 use serde_json::Value;
 
-use crate::request::{Outcome, Plugin, Request};
+use crate::request::{AdmissionResult, Outcome, Plugin, Request};
 
 /// Sets the defaults of the namespace's LimitRanges and rejects objects outside their bounds.
 pub(crate) struct LimitRanger;
@@ -16,19 +16,14 @@ impl Plugin for LimitRanger {
         request.is(&GroupResource::PODS) && request.creates()
     }
 
-    fn mutate(&self, request: &Request<'_>, pod: &mut Value) -> Result<(), Status> {
+    fn mutate(&self, request: &Request<'_>, pod: &mut Value) -> AdmissionResult {
         for range in request.objects.list(&GroupResource::LIMIT_RANGES, request.namespace) {
             set_defaults(&range, pod);
         }
         Ok(())
     }
 
-    fn validate(
-        &self,
-        request: &Request<'_>,
-        object: &Value,
-        _: &mut Outcome,
-    ) -> Result<(), Status> {
+    fn validate(&self, request: &Request<'_>, object: &Value, _: &mut Outcome) -> AdmissionResult {
         let pod = (request.is(&GroupResource::PODS) && request.creates())
             || (request.is_sub(&GroupResource::PODS, "resize") && request.updates());
         let claim = request.is(&GroupResource::PERSISTENT_VOLUME_CLAIMS)

@@ -1,7 +1,7 @@
 use api_meta::{GroupResource, Status, StatusCause, Tree as _};
 use serde_json::Value;
 
-use crate::request::{Operation, Plugin, Request};
+use crate::request::{AdmissionResult, Operation, Plugin, Request};
 
 /// Rejects new objects in namespaces that are missing or terminating, and the deletion of system namespaces.
 pub(crate) struct NamespaceLifecycle;
@@ -9,7 +9,7 @@ pub(crate) struct NamespaceLifecycle;
 const IMMORTAL: [&str; 3] = ["default", "kube-public", "kube-system"];
 
 impl Plugin for NamespaceLifecycle {
-    fn precheck(&self, request: &Request<'_>, object: &Value) -> Result<(), Status> {
+    fn precheck(&self, request: &Request<'_>, object: &Value) -> AdmissionResult {
         if request.on(&GroupResource::NAMESPACES) {
             if request.deletes()
                 && request.subresource.is_empty()

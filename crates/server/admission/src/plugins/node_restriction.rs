@@ -9,17 +9,17 @@ mod resources;
 #[cfg(test)]
 mod tests;
 
-use api_meta::{GroupResource, Status};
+use api_meta::GroupResource;
 use serde_json::Value;
 
 use self::refusal::Refusal;
-use crate::request::{Plugin, Request};
+use crate::request::{AdmissionResult, Plugin, Request};
 
 /// The NodeRestriction plugin.
 pub(crate) struct NodeRestriction;
 
 impl Plugin for NodeRestriction {
-    fn precheck(&self, request: &Request<'_>, object: &Value) -> Result<(), Status> {
+    fn precheck(&self, request: &Request<'_>, object: &Value) -> AdmissionResult {
         let Some(node) = request.user.as_node() else { return Ok(()) };
         if node.is_empty() {
             let cause = format!("could not determine node from user {:?}", request.user.name);

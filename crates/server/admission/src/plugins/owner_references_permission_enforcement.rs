@@ -1,7 +1,7 @@
-use api_meta::{Attributes, GroupResource, Status, Tree as _};
+use api_meta::{Attributes, GroupResource, Tree as _};
 use serde_json::Value;
 
-use crate::request::{Outcome, Plugin, Request};
+use crate::request::{AdmissionResult, Outcome, Plugin, Request};
 
 /// Requires permission to delete an object whose owners change, and to update the finalizers of an owner with
 /// `blockOwnerDeletion`.
@@ -10,12 +10,7 @@ pub(crate) struct OwnerReferencesPermissionEnforcement;
 const REFERENCES: &str = "metadata.ownerReferences";
 
 impl Plugin for OwnerReferencesPermissionEnforcement {
-    fn validate(
-        &self,
-        request: &Request<'_>,
-        object: &Value,
-        _: &mut Outcome,
-    ) -> Result<(), Status> {
+    fn validate(&self, request: &Request<'_>, object: &Value, _: &mut Outcome) -> AdmissionResult {
         // The status subresource of Pods cannot change owners, and old kubelets left them out.
         if !(request.creates() || request.updates())
             || request.is_sub(&GroupResource::PODS, "status")

@@ -1,8 +1,8 @@
-use api_meta::{GroupResource, Status, Tree as _};
+use api_meta::{GroupResource, Tree as _};
 use api_rules::amounts::quantity;
 use serde_json::Value;
 
-use crate::request::{Outcome, Plugin, Request};
+use crate::request::{AdmissionResult, Outcome, Plugin, Request};
 
 /// Rejects the growth of a claim unless its storage class allows expansion.
 pub(crate) struct PersistentVolumeClaimResize;
@@ -14,12 +14,7 @@ fn class_of(claim: &Value) -> &str {
 }
 
 impl Plugin for PersistentVolumeClaimResize {
-    fn validate(
-        &self,
-        request: &Request<'_>,
-        claim: &Value,
-        _: &mut Outcome,
-    ) -> Result<(), Status> {
+    fn validate(&self, request: &Request<'_>, claim: &Value, _: &mut Outcome) -> AdmissionResult {
         let (true, true, Some(old)) =
             (request.is(&GroupResource::PERSISTENT_VOLUME_CLAIMS), request.updates(), request.old)
         else {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{
     configuration::ConfigurationError,
-    request::{Outcome, Plugin, Request},
+    request::{AdmissionResult, Outcome, Plugin, Request},
 };
 
 /// Restricts the Pods of a namespace to the nodes that its annotation or else the cluster's configuration selects.
@@ -82,7 +82,7 @@ impl Plugin for PodNodeSelector {
         concerns(request)
     }
 
-    fn mutate(&self, request: &Request<'_>, pod: &mut Value) -> Result<(), Status> {
+    fn mutate(&self, request: &Request<'_>, pod: &mut Value) -> AdmissionResult {
         for (key, value) in self.required_labels(request, pod)? {
             let way = &["spec", "nodeSelector", &key];
             if pod.has(way) && *pod.at(way) != value.as_str() {
@@ -93,7 +93,7 @@ impl Plugin for PodNodeSelector {
         Ok(())
     }
 
-    fn validate(&self, request: &Request<'_>, pod: &Value, _: &mut Outcome) -> Result<(), Status> {
+    fn validate(&self, request: &Request<'_>, pod: &Value, _: &mut Outcome) -> AdmissionResult {
         if !concerns(request) {
             return Ok(());
         }

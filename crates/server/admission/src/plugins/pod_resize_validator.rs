@@ -2,13 +2,13 @@ use api_meta::{GroupResource, Quantity, Status, StatusCause, Tree as _, go_quote
 use api_rules::amounts::{Overhead, pod_total, quantity};
 use serde_json::Value;
 
-use crate::request::{Outcome, Plugin, Request};
+use crate::request::{AdmissionResult, Outcome, Plugin, Request};
 
 /// Rejects a resize of a Pod beyond its node's allocatable resources.
 pub(crate) struct PodResizeValidator;
 
 impl Plugin for PodResizeValidator {
-    fn validate(&self, request: &Request<'_>, pod: &Value, _: &mut Outcome) -> Result<(), Status> {
+    fn validate(&self, request: &Request<'_>, pod: &Value, _: &mut Outcome) -> AdmissionResult {
         let name = pod.text("spec.nodeName");
         let changes = request.old.is_some_and(|old| old["spec"] != pod["spec"]);
         if !request.updates()

@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use crate::{
     configuration::ConfigurationError,
-    request::{Outcome, Plugin, Request},
+    request::{AdmissionResult, Outcome, Plugin, Request},
 };
 
 /// The PodSecurity plugin with its defaults and exemptions.
@@ -127,7 +127,7 @@ impl Plugin for PodSecurity {
         request: &Request<'_>,
         object: &Value,
         outcome: &mut Outcome,
-    ) -> Result<(), Status> {
+    ) -> AdmissionResult {
         if !(request.creates() || request.updates()) {
             return Ok(());
         }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     configuration::ConfigurationError,
-    request::{Outcome, Plugin, Request},
+    request::{AdmissionResult, Outcome, Plugin, Request},
 };
 
 /// Adds a namespace's default tolerations and rejects tolerations that the namespace does not allow. The cluster's
@@ -49,7 +49,7 @@ impl Plugin for PodTolerationRestriction {
         request.is(&GroupResource::PODS) && (request.creates() || request.updates())
     }
 
-    fn mutate(&self, request: &Request<'_>, pod: &mut Value) -> Result<(), Status> {
+    fn mutate(&self, request: &Request<'_>, pod: &mut Value) -> AdmissionResult {
         let mut tolerations: Vec<Value> = pod.items("spec.tolerations").to_vec();
         if request.creates() {
             let defaults = annotated_tolerations(request, pod, DEFAULTS)?;
@@ -77,7 +77,7 @@ impl Plugin for PodTolerationRestriction {
         Ok(())
     }
 
-    fn validate(&self, request: &Request<'_>, pod: &Value, _: &mut Outcome) -> Result<(), Status> {
+    fn validate(&self, request: &Request<'_>, pod: &Value, _: &mut Outcome) -> AdmissionResult {
         if !request.is(&GroupResource::PODS) || !(request.creates() || request.updates()) {
             return Ok(());
         }

@@ -1,7 +1,7 @@
-use api_meta::{GroupResource, Status, Tree as _};
+use api_meta::{GroupResource, Tree as _};
 use serde_json::Value;
 
-use crate::request::{Plugin, Request};
+use crate::request::{AdmissionResult, Plugin, Request};
 
 /// Copies the node's zone and region labels to a Binding, and so to the bound Pod.
 pub(crate) struct PodTopologyLabels;
@@ -14,7 +14,7 @@ impl Plugin for PodTopologyLabels {
             && (request.is(&GroupResource::PODS) || request.is_sub(&GroupResource::PODS, "binding"))
     }
 
-    fn mutate(&self, request: &Request<'_>, object: &mut Value) -> Result<(), Status> {
+    fn mutate(&self, request: &Request<'_>, object: &mut Value) -> AdmissionResult {
         let node = match request.subresource {
             "" => object.text("spec.nodeName"),
             _ if object.text("target.kind") == "Node" => object.text("target.name"),

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use api_meta::{GroupResource, Status, Tree as _};
 use serde_json::Value;
 
-use crate::request::{Outcome, Plugin, Request};
+use crate::request::{AdmissionResult, Outcome, Plugin, Request};
 
 /// Resolves a Pod's priority class to its value, and rejects a second default class.
 pub(crate) struct Priority;
@@ -15,7 +15,7 @@ impl Plugin for Priority {
         request.is(&GroupResource::PODS) && (request.creates() || request.updates())
     }
 
-    fn mutate(&self, request: &Request<'_>, pod: &mut Value) -> Result<(), Status> {
+    fn mutate(&self, request: &Request<'_>, pod: &mut Value) -> AdmissionResult {
         if request.creates() {
             return resolve(request, pod);
         }
@@ -31,12 +31,7 @@ impl Plugin for Priority {
         Ok(())
     }
 
-    fn validate(
-        &self,
-        request: &Request<'_>,
-        class: &Value,
-        _: &mut Outcome,
-    ) -> Result<(), Status> {
+    fn validate(&self, request: &Request<'_>, class: &Value, _: &mut Outcome) -> AdmissionResult {
         let relevant = request.is(&GroupResource::PRIORITY_CLASSES)
             && (request.creates() || request.updates());
         if !relevant || class.opt_flag("globalDefault") != Some(true) {

@@ -1,8 +1,8 @@
-use api_meta::{GroupResource, Status, Tree as _, go_quote};
+use api_meta::{GroupResource, Tree as _, go_quote};
 use api_rules::amounts::amounts;
 use serde_json::Value;
 
-use crate::request::{Outcome, Plugin, Request};
+use crate::request::{AdmissionResult, Outcome, Plugin, Request};
 
 /// Adds the overhead and scheduling constraints of a Pod's RuntimeClass.
 pub(crate) struct RuntimeClass;
@@ -12,7 +12,7 @@ impl Plugin for RuntimeClass {
         request.is(&GroupResource::PODS) && request.creates()
     }
 
-    fn mutate(&self, request: &Request<'_>, pod: &mut Value) -> Result<(), Status> {
+    fn mutate(&self, request: &Request<'_>, pod: &mut Value) -> AdmissionResult {
         let name = pod.text("spec.runtimeClassName");
         if name.is_empty() {
             return Ok(());
@@ -36,7 +36,7 @@ impl Plugin for RuntimeClass {
         schedule(&class, pod).map_err(|cause| request.forbidden(pod, cause))
     }
 
-    fn validate(&self, request: &Request<'_>, pod: &Value, _: &mut Outcome) -> Result<(), Status> {
+    fn validate(&self, request: &Request<'_>, pod: &Value, _: &mut Outcome) -> AdmissionResult {
         if !request.is(&GroupResource::PODS) || !request.creates() || !pod.has("spec.overhead") {
             return Ok(());
         }

@@ -3,7 +3,7 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use crate::request::{Outcome, Plugin, Request};
+use crate::request::{AdmissionResult, Outcome, Plugin, Request};
 
 /// Sets a Pod's service account, adds its pull secrets, and mounts a token into the containers.
 pub(crate) struct ServiceAccount;
@@ -20,7 +20,7 @@ impl Plugin for ServiceAccount {
         request.is(&GroupResource::PODS) && request.creates()
     }
 
-    fn mutate(&self, request: &Request<'_>, pod: &mut Value) -> Result<(), Status> {
+    fn mutate(&self, request: &Request<'_>, pod: &mut Value) -> AdmissionResult {
         if pod.annotation(MIRROR).is_some() {
             return Ok(());
         }
@@ -45,7 +45,7 @@ impl Plugin for ServiceAccount {
         Ok(())
     }
 
-    fn validate(&self, request: &Request<'_>, pod: &Value, _: &mut Outcome) -> Result<(), Status> {
+    fn validate(&self, request: &Request<'_>, pod: &Value, _: &mut Outcome) -> AdmissionResult {
         let creates = request.is(&GroupResource::PODS) && request.creates();
         // Ephemeral containers are added after the Pod was validated.
         let adds = request.is_sub(&GroupResource::PODS, "ephemeralcontainers") && request.updates();

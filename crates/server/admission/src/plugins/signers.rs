@@ -1,10 +1,10 @@
 //! The certificate plugins: permission to approve, sign and attest for a signer, and forbidden subjects.
 
-use api_meta::{Attributes, GroupResource, Status, Tree as _, garbage_collection_only, go_quote};
+use api_meta::{Attributes, GroupResource, Tree as _, garbage_collection_only, go_quote};
 use pki::SigningRequest;
 use serde_json::Value;
 
-use crate::request::{Outcome, Plugin, Request};
+use crate::request::{AdmissionResult, Outcome, Plugin, Request};
 
 pub(crate) struct CertificateApproval;
 pub(crate) struct CertificateSigning;
@@ -22,7 +22,7 @@ fn may_act_for_signer(request: &Request<'_>, verb: &str, signer: &str) -> bool {
 }
 
 impl Plugin for CertificateApproval {
-    fn validate(&self, request: &Request<'_>, csr: &Value, _: &mut Outcome) -> Result<(), Status> {
+    fn validate(&self, request: &Request<'_>, csr: &Value, _: &mut Outcome) -> AdmissionResult {
         if !request.is_sub(&GroupResource::CERTIFICATE_SIGNING_REQUESTS, "approval")
             || !request.updates()
         {
@@ -40,7 +40,7 @@ impl Plugin for CertificateApproval {
 }
 
 impl Plugin for CertificateSigning {
-    fn validate(&self, request: &Request<'_>, csr: &Value, _: &mut Outcome) -> Result<(), Status> {
+    fn validate(&self, request: &Request<'_>, csr: &Value, _: &mut Outcome) -> AdmissionResult {
         let relevant = request.is_sub(&GroupResource::CERTIFICATE_SIGNING_REQUESTS, "status")
             && request.updates();
         let (true, Some(old)) = (relevant, request.old) else { return Ok(()) };
@@ -57,12 +57,7 @@ impl Plugin for CertificateSigning {
 }
 
 impl Plugin for ClusterTrustBundleAttest {
-    fn validate(
-        &self,
-        request: &Request<'_>,
-        bundle: &Value,
-        _: &mut Outcome,
-    ) -> Result<(), Status> {
+    fn validate(&self, request: &Request<'_>, bundle: &Value, _: &mut Outcome) -> AdmissionResult {
         if !request.is(&GroupResource::CLUSTER_TRUST_BUNDLES)
             || !(request.creates() || request.updates())
         {
@@ -81,7 +76,7 @@ impl Plugin for ClusterTrustBundleAttest {
 const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 
 impl Plugin for CertificateSubjectRestriction {
-    fn validate(&self, request: &Request<'_>, csr: &Value, _: &mut Outcome) -> Result<(), Status> {
+    fn validate(&self, request: &Request<'_>, csr: &Value, _: &mut Outcome) -> AdmissionResult {
         let relevant =
             request.is(&GroupResource::CERTIFICATE_SIGNING_REQUESTS) && request.creates();
         if !relevant || csr.text("spec.signerName") != CLIENT_SIGNER {

@@ -1,7 +1,7 @@
-use api_meta::{GroupResource, Status, Tree as _};
+use api_meta::{GroupResource, Tree as _};
 use serde_json::Value;
 
-use crate::request::{Plugin, Request};
+use crate::request::{AdmissionResult, Plugin, Request};
 
 /// Adds the finalizer that keeps volumes, claims and volume attributes classes from being deleted while in use.
 pub(crate) struct StorageObjectInUseProtection;
@@ -23,7 +23,7 @@ impl Plugin for StorageObjectInUseProtection {
         request.creates() && FINALIZERS.iter().any(|(resource, _)| request.is(resource))
     }
 
-    fn mutate(&self, request: &Request<'_>, object: &mut Value) -> Result<(), Status> {
+    fn mutate(&self, request: &Request<'_>, object: &mut Value) -> AdmissionResult {
         for (resource, finalizer) in &FINALIZERS {
             if request.is(resource)
                 && object.items("metadata.finalizers").iter().all(|f| f != finalizer)

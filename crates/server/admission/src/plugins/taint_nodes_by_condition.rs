@@ -1,7 +1,7 @@
-use api_meta::{GroupResource, Status, Tree as _};
+use api_meta::{GroupResource, Tree as _};
 use serde_json::{Value, json};
 
-use crate::request::{Plugin, Request};
+use crate::request::{AdmissionResult, Plugin, Request};
 
 /// Taints a new node as not ready, so that no Pod is scheduled to it before the kubelet reports it ready.
 pub(crate) struct TaintNodesByCondition;
@@ -13,7 +13,7 @@ impl Plugin for TaintNodesByCondition {
         request.is(&GroupResource::NODES) && request.creates()
     }
 
-    fn mutate(&self, _: &Request<'_>, node: &mut Value) -> Result<(), Status> {
+    fn mutate(&self, _: &Request<'_>, node: &mut Value) -> AdmissionResult {
         let tainted = node
             .items("spec.taints")
             .iter()

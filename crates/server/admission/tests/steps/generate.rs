@@ -15,14 +15,14 @@ pub(crate) enum Step {
 
 /// A list, map or text of a kind.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct Target {
     pub(crate) steps: Vec<Step>,
     pub(crate) node: NodeId,
     /// The type that has the field, and the field.
     pub(crate) owner: String,
 }
 
-impl Place {
+impl Target {
     /// The path as field errors have it: `spec.containers[].ports`.
     pub(crate) fn shown(&self) -> String {
         let mut text = String::new();
@@ -39,7 +39,7 @@ impl Place {
 }
 
 /// Returns every list and map below a kind's root, those of recursive types once more inside of themselves.
-pub(crate) fn places(schema: &Schema, root: NodeId) -> Vec<Place> {
+pub(crate) fn places(schema: &Schema, root: NodeId) -> Vec<Target> {
     let mut found = Vec::new();
     let mut walk = Walk { schema, steps: Vec::new(), types: Vec::new(), found: &mut found };
     walk.visit(root, String::new());
@@ -51,7 +51,7 @@ struct Walk<'a> {
     steps: Vec<Step>,
     /// The named types on the way.
     types: Vec<String>,
-    found: &'a mut Vec<Place>,
+    found: &'a mut Vec<Target>,
 }
 
 impl Walk<'_> {
@@ -86,7 +86,7 @@ impl Walk<'_> {
     }
 
     fn add(&mut self, node: NodeId, owner: String) {
-        self.found.push(Place { steps: self.steps.clone(), node, owner });
+        self.found.push(Target { steps: self.steps.clone(), node, owner });
     }
 }
 
@@ -119,7 +119,7 @@ impl Generator<'_> {
         &self,
         object: &mut Value,
         root: NodeId,
-        place: &Place,
+        place: &Target,
         from: usize,
         to: usize,
     ) {

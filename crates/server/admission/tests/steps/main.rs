@@ -14,7 +14,7 @@ use std::{
     thread,
 };
 
-use generate::{Generator, Items, Place, Step, places};
+use generate::{Generator, Items, Step, Target, places};
 use serde_json::{Value, json};
 use verbs::Kind;
 
@@ -32,9 +32,9 @@ const SAMPLE: usize = 48;
 /// A list or map of a kind, filled in one way.
 struct Case<'k> {
     kind: &'k Kind,
-    place: &'k Place,
+    place: &'k Target,
     /// Lists and maps that are filled, too: those in the same struct, or none.
-    beside: &'k [Place],
+    beside: &'k [Target],
     items: Items,
     /// The stored objects that were made so far, by their items.
     objects: RefCell<HashMap<(usize, usize), Value>>,
@@ -174,7 +174,7 @@ impl Case<'_> {
     }
 }
 
-impl Place {
+impl Target {
     fn name(&self) -> &str {
         let fields = self.steps.iter().rev().find_map(|step| match step {
             Step::Field(name) => Some(name.as_str()),
@@ -248,8 +248,8 @@ impl Found {
 /// Lists and maps of a kind that are tried: one by one, or all of a struct at once.
 struct Choice<'k> {
     kind: &'k Kind,
-    place: Place,
-    beside: Vec<Place>,
+    place: Target,
+    beside: Vec<Target>,
 }
 
 #[test]
@@ -331,7 +331,7 @@ fn structs(kinds: &[Kind]) -> Vec<Choice<'_>> {
     let mut known = HashSet::new();
     let mut chosen = Vec::new();
     for kind in kinds {
-        let mut by_struct: BTreeMap<String, Vec<Place>> = BTreeMap::new();
+        let mut by_struct: BTreeMap<String, Vec<Target>> = BTreeMap::new();
         for place in places(kind.schema, kind.node) {
             if let Some((Step::Field(_), above)) = place.steps.split_last() {
                 by_struct.entry(format!("{above:?}")).or_default().push(place);

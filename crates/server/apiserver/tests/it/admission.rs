@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use admission::{Outcome, Plugin, Request};
+use admission::{AdmissionResult, Outcome, Plugin, Request};
 use api_meta::Status;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use crate::harness::{Answer, Api, TestServer, config_map, deployment, pod, start
 
 /// The attributes that a plugin received in one phase.
 #[derive(Clone, Debug, PartialEq)]
-struct Seen {
+struct RecordedCall {
     phase: &'static str,
     /// Operation, kind, resource, namespace and name, the types of the object and of the old one.
     line: String,
@@ -21,7 +21,7 @@ struct Seen {
 
 /// A plugin that records the requests of users named `admin`.
 #[derive(Clone, Default)]
-struct Recorder(Arc<Mutex<Vec<Seen>>>);
+struct Recorder(Arc<Mutex<Vec<RecordedCall>>>);
 
 impl Recorder {
     fn note(&self, phase: &'static str, request: &Request<'_>, object: &Value) {
@@ -53,26 +53,21 @@ impl Recorder {
             type_of(request.old.unwrap_or(&Value::Null)),
         );
         let (options, dry_run) = (request.options.clone(), request.dry_run);
-        self.0.lock().push(Seen { phase, line, options, dry_run });
+        self.0.lock().push(RecordedCall { phase, line, options, dry_run });
     }
 
-    fn take(&self) -> Vec<Seen> {
+    fn take(&self) -> Vec<RecordedCall> {
         std::mem::take(&mut self.0.lock())
     }
 }
 
 impl Plugin for Recorder {
-    fn precheck(&self, request: &Request<'_>, object: &Value) -> Result<(), Status> {
+    fn precheck(&self, request: &Request<'_>, object: &Value) -> AdmissionResult {
         self.note("mutate", request, object);
         Ok(())
     }
 
-    fn validate(
-        &self,
-        request: &Request<'_>,
-        object: &Value,
-        _: &mut Outcome,
-    ) -> Result<(), Status> {
+    fn validate(&self, request: &Request<'_>, object: &Value, _: &mut Outcome) -> AdmissionResult {
         self.note("validate", request, object);
         Ok(())
     }
@@ -372,7 +367,7 @@ async fn admits_each_connection_with_its_options() {
             request: &Request<'_>,
             object: &Value,
             _: &mut Outcome,
-        ) -> Result<(), Status> {
+        ) -> AdmissionResult {
             if request.user.name == "admin" {
                 self.0.lock().push(object.clone());
             }

@@ -1,7 +1,6 @@
 //! Admission plugins in requests of nodes and users.
 
-use admission::{Plugin, Request};
-use api_meta::Status;
+use admission::{AdmissionResult, Plugin, Request};
 use serde_json::{Value, json};
 
 use crate::{
@@ -17,7 +16,7 @@ impl Plugin for Liar {
         request.creates() && request.kind.kind == "CertificateSigningRequest"
     }
 
-    fn mutate(&self, _: &Request<'_>, object: &mut Value) -> Result<(), Status> {
+    fn mutate(&self, _: &Request<'_>, object: &mut Value) -> AdmissionResult {
         object["metadata"]["uid"] = json!("mine");
         object["spec"]["username"] = json!("somebody-else");
         object["status"] = json!({"certificate": "bGllcw=="});

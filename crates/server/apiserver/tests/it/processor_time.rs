@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use admission::{Outcome, Plugin, Request};
-use api_meta::{Status, steps};
+use admission::{AdmissionResult, Outcome, Plugin, Request};
+use api_meta::steps;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -13,7 +13,7 @@ use crate::harness::{Api, Identity, TestServer, config_map, start_with};
 struct Slow(mpsc::UnboundedSender<()>);
 
 impl Plugin for Slow {
-    fn validate(&self, _: &Request<'_>, object: &Value, _: &mut Outcome) -> Result<(), Status> {
+    fn validate(&self, _: &Request<'_>, object: &Value, _: &mut Outcome) -> AdmissionResult {
         if object["metadata"]["name"] != "slow" {
             return Ok(());
         }
