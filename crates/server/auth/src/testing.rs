@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use api_meta::{Changed, GroupResource, Objects, Observer as _, Tree as _};
+use api_meta::{Changed, GroupResource, Objects, Observer as _, Timestamp, Tree as _};
 use serde_json::Value;
 
 use crate::{
-    authn::keys::SigningKey,
+    authn::{Authenticated, BearerToken, TokenAuthenticator, TokenError, keys::SigningKey},
     rbac::{Rbac, bootstrap_objects},
 };
 
@@ -35,6 +35,17 @@ impl Objects for Cluster {
             .map(|(_, o)| o.clone())
             .collect()
     }
+}
+
+/// Authenticates a token for one audience.
+pub(crate) fn authenticate(
+    method: &dyn TokenAuthenticator,
+    token: &str,
+    audience: &str,
+    now: Timestamp,
+    objects: &Cluster,
+) -> Result<Option<Authenticated>, TokenError> {
+    method.authenticate(BearerToken { token, audiences: &[audience.to_owned()], now, objects })
 }
 
 /// Returns an authorizer with the bootstrap policy.

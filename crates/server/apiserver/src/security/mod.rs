@@ -19,8 +19,8 @@ use std::{sync::Arc, time::Duration};
 use api_meta::{Attributes, Authorizer, Decision, FieldSelector, Selector, Status, UserInfo};
 use auth::{
     authn::{
-        Authenticated, Authentication, AuthenticationResult, PeerCertificate, RequestCredentials,
-        TokenAuthenticator, TokenError,
+        Authenticated, Authentication, AuthenticationResult, BearerToken, PeerCertificate,
+        RequestCredentials, TokenAuthenticator, TokenError,
         bootstrap_token::BootstrapTokens,
         certificate::ClientCa,
         forwarding::forget_identity,
@@ -230,8 +230,9 @@ impl Security {
         token: &str,
         audiences: &[String],
     ) -> Result<Option<Authenticated>, TokenError> {
-        let now = rt::now().into();
-        let local = || self.authentication.by_token(token, audiences, now, &*self.objects);
+        let objects = &*self.objects;
+        let bearer = BearerToken { token, audiences, now: rt::now().into(), objects };
+        let local = || self.authentication.by_token(bearer);
         let mut known = local();
         if known.as_ref().is_err_and(TokenError::is_unknown_key) && self.signing.look_up_key().await
         {

@@ -1,12 +1,12 @@
 //! Bootstrap tokens, such as `abcdef.0123456789abcdef`, with which a node joins. They are stored in Secrets of
 //! kube-system.
 
-use api_meta::{GroupResource, Objects, Timestamp, Tree as _, UserInfo, user::GROUP_AUTHENTICATED};
+use api_meta::{GroupResource, Tree as _, UserInfo, user::GROUP_AUTHENTICATED};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use base64::{Engine, prelude::BASE64_STANDARD as BASE64};
 use bootstrap_core::tokens;
 
-use super::{Authenticated, TokenAuthenticator, TokenError};
+use super::{Authenticated, BearerToken, TokenAuthenticator, TokenError};
 
 const GROUP: &str = "system:bootstrappers";
 
@@ -23,13 +23,8 @@ fn split(token: &str) -> Option<(&str, &str)> {
 }
 
 impl TokenAuthenticator for BootstrapTokens {
-    fn authenticate(
-        &self,
-        token: &str,
-        audiences: &[String],
-        now: Timestamp,
-        objects: &dyn Objects,
-    ) -> Result<Option<Authenticated>, TokenError> {
+    fn authenticate(&self, bearer: BearerToken<'_>) -> Result<Option<Authenticated>, TokenError> {
+        let BearerToken { token, audiences, now, objects } = bearer;
         let Some((id, secret)) = split(token) else { return Ok(None) };
         let Some(object) =
             objects.get(&GroupResource::SECRETS, "kube-system", &format!("bootstrap-token-{id}"))
@@ -71,10 +66,11 @@ impl TokenAuthenticator for BootstrapTokens {
 
 #[cfg(test)]
 mod tests {
+    use api_meta::Timestamp;
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::testing::Cluster;
+    use crate::testing::{Cluster, authenticate};
 
     fn secret(changes: &[(&str, &str)]) -> Value {
         let mut data = json!({
@@ -96,7 +92,7 @@ mod tests {
         let ask = |changes: &[(&str, &str)], token: &str| {
             let mut cluster = Cluster::default();
             cluster.put(&GroupResource::SECRETS, secret(changes));
-            BootstrapTokens.authenticate(token, &[], now, &cluster)
+            authenticate(&BootstrapTokens, token, "", now, &cluster)
         };
         let good = "abcdef.0123456789abcdef";
         let user = ask(&[], good).unwrap().unwrap().user;
@@ -118,7 +114,7 @@ mod tests {
         let mut binary = secret(&[]);
         binary["data"]["expiration"] = BASE64.encode(b"\xff\xfe").into();
         cluster.put(&GroupResource::SECRETS, binary);
-        assert_eq!(BootstrapTokens.authenticate(good, &[], now, &cluster).unwrap(), None);
+        assert_eq!(authenticate(&BootstrapTokens, good, "", now, &cluster).unwrap(), None);
         assert_eq!(ask(&[("usage-bootstrap-authentication", "false")], good).unwrap(), None);
         assert!(ask(&[("auth-extra-groups", "system:masters")], good).is_err());
     }

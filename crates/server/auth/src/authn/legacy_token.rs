@@ -1,14 +1,15 @@
 //! Service account tokens in Secrets. They do not expire, and are valid while their Secret exists, unless a label of
 //! the Secret invalidates them.
 
-use api_meta::{GroupResource, Objects, Timestamp, Tree as _, UserInfo};
+use api_meta::{GroupResource, Timestamp, Tree as _, UserInfo};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use base64::{Engine, prelude::BASE64_STANDARD as BASE64};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    Authenticated, ServiceAccountTokenError as Refusal, TokenAuthenticator, TokenError, jwt,
+    Authenticated, BearerToken, ServiceAccountTokenError as Refusal, TokenAuthenticator,
+    TokenError, jwt,
     keys::{KeyError, KeyRing, SigningKey},
 };
 
@@ -68,13 +69,8 @@ pub fn sign(
 }
 
 impl TokenAuthenticator for LegacyTokens {
-    fn authenticate(
-        &self,
-        token: &str,
-        audiences: &[String],
-        now: Timestamp,
-        objects: &dyn Objects,
-    ) -> Result<Option<Authenticated>, TokenError> {
+    fn authenticate(&self, bearer: BearerToken<'_>) -> Result<Option<Authenticated>, TokenError> {
+        let BearerToken { token, audiences, now, objects } = bearer;
         let Some(claims) = jwt::unverified::<Claims>(token).filter(|claims| claims.iss == ISSUER)
         else {
             return Ok(None);
@@ -137,7 +133,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::testing::{Cluster, signing_key as key};
+    use crate::testing::{Cluster, authenticate, signing_key as key};
 
     #[test]
     fn accepts_token_while_its_secret_has_it() {
@@ -156,7 +152,7 @@ mod tests {
                 &GroupResource::SERVICE_ACCOUNTS,
                 json!({"metadata": {"name": "app", "namespace": "ns", "uid": uid}}),
             );
-            tokens.authenticate(&token, &[audience.into()], Timestamp::default(), &cluster)
+            authenticate(&tokens, &token, audience, Timestamp::default(), &cluster)
         };
         assert_eq!(
             ask(&token, "u", "api").unwrap().unwrap().user.name,
@@ -167,11 +163,11 @@ mod tests {
         assert!(ask(&token, "u", "vault").is_err());
         let other =
             LegacyTokens { keys: KeyRing::new(Vec::new()), api_audiences: vec![], used: None };
-        assert!(
-            other.authenticate(&token, &[], Timestamp::default(), &Cluster::default()).is_err()
-        );
-        let foreign = other.authenticate("x.y.z", &[], Timestamp::default(), &Cluster::default());
-        assert_eq!(foreign.unwrap(), None);
+        let ask = |token: &str| {
+            authenticate(&other, token, "", Timestamp::default(), &Cluster::default())
+        };
+        assert!(ask(&token).is_err());
+        assert_eq!(ask("x.y.z").unwrap(), None);
     }
 
     #[test]
@@ -197,7 +193,7 @@ mod tests {
             cluster.put(&GroupResource::SERVICE_ACCOUNTS, account);
             let now = "2026-11-25T12:00:00Z".parse().unwrap();
             assert_eq!(date(now), "2026-11-25");
-            tokens.authenticate(&token, &["api".into()], now, &cluster)
+            authenticate(&tokens, &token, "api", now, &cluster)
         };
         let reports = || std::mem::take(&mut *reported.lock());
         assert!(ask(json!({LAST_USED: "2026-11-25"})).is_ok());

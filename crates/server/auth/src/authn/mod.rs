@@ -81,16 +81,23 @@ impl UnknownToken {
     }
 }
 
+/// A bearer token, and the context in which it is authenticated.
+#[derive(Clone, Copy)]
+pub struct BearerToken<'a> {
+    /// The token as it was presented.
+    pub token: &'a str,
+    /// The audiences of which the token must have one.
+    pub audiences: &'a [String],
+    /// The time of the request.
+    pub now: Timestamp,
+    /// The Secrets, Pods and service accounts that tokens depend on.
+    pub objects: &'a dyn Objects,
+}
+
 /// An authentication method for bearer tokens.
 pub trait TokenAuthenticator: Send + Sync {
     /// Authenticates a token. Returns `None` if the token is not of this kind.
-    fn authenticate(
-        &self,
-        token: &str,
-        audiences: &[String],
-        now: Timestamp,
-        objects: &dyn Objects,
-    ) -> Result<Option<Authenticated>, TokenError>;
+    fn authenticate(&self, bearer: BearerToken<'_>) -> Result<Option<Authenticated>, TokenError>;
 }
 
 /// The client certificate of a connection, verified once per connection.
@@ -166,10 +173,10 @@ impl Authentication {
             Ok(None) => {}
             Err(error) => refused = Some(error),
         }
-        let now = presented.now.into();
         match bearer_token(presented.headers) {
             Ok(Some(token)) => {
-                match self.by_token(&token, &self.api_audiences, now, objects) {
+                let (audiences, now) = (self.api_audiences.as_slice(), presented.now.into());
+                match self.by_token(BearerToken { token: &token, audiences, now, objects }) {
                     Ok(Some(mut found)) => {
                         add_implied_group(&mut found.user);
                         return Ok(AuthenticationResult::Authenticated(found));
@@ -198,16 +205,10 @@ impl Authentication {
     }
 
     /// Tries each local token authenticator in turn.
-    pub fn by_token(
-        &self,
-        token: &str,
-        audiences: &[String],
-        now: Timestamp,
-        objects: &dyn Objects,
-    ) -> Result<Option<Authenticated>, TokenError> {
+    pub fn by_token(&self, bearer: BearerToken<'_>) -> Result<Option<Authenticated>, TokenError> {
         let mut refused = None;
         for kind in &self.tokens {
-            match kind.authenticate(token, audiences, now, objects) {
+            match kind.authenticate(bearer) {
                 Ok(Some(found)) => return Ok(Some(found)),
                 Ok(None) => {}
                 Err(error) => refused = Some(error),

@@ -10,7 +10,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
 use super::{
-    Authenticated, ServiceAccountTokenError as Refusal, TokenAuthenticator, TokenError,
+    Authenticated, BearerToken, ServiceAccountTokenError as Refusal, TokenAuthenticator,
+    TokenError,
     certificate::CREDENTIAL_ID,
     jwt::{self, DigestCache},
     keys::{KeyError, KeyRing, SigningKey, VerifyingKey},
@@ -148,13 +149,8 @@ impl ServiceAccountTokens {
 }
 
 impl TokenAuthenticator for ServiceAccountTokens {
-    fn authenticate(
-        &self,
-        token: &str,
-        audiences: &[String],
-        now: Timestamp,
-        objects: &dyn Objects,
-    ) -> Result<Option<Authenticated>, TokenError> {
+    fn authenticate(&self, bearer: BearerToken<'_>) -> Result<Option<Authenticated>, TokenError> {
+        let BearerToken { token, audiences, now, objects } = bearer;
         let Some(verified) = self.claims(token)? else { return Ok(None) };
         let claims = &verified.claims;
         if now.unix() > claims.exp + LEEWAY_SECONDS {

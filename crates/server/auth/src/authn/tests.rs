@@ -108,8 +108,10 @@ fn answers_token_reviews() {
     let ask = |token: &str| {
         let mut review = json!({"spec": {"token": token}});
         let asked = review::TokenReviewRequest::of(&review, &all);
+        let (token, audiences) = (&asked.token, asked.audiences.as_slice());
+        let objects = &Cluster::default();
         let found =
-            all.by_token(&asked.token, &asked.audiences, Timestamp::default(), &Cluster::default());
+            all.by_token(BearerToken { token, audiences, now: Timestamp::default(), objects });
         review::answer(&mut review, &asked, found);
         review["status"].clone()
     };

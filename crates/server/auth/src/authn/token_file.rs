@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use api_meta::{Objects, Timestamp, UserInfo, user::GROUP_AUTHENTICATED};
+use api_meta::{UserInfo, user::GROUP_AUTHENTICATED};
 
-use super::{Authenticated, TokenAuthenticator, TokenError, jwt::DigestCache};
+use super::{Authenticated, BearerToken, TokenAuthenticator, TokenError, jwt::DigestCache};
 
 /// An invalid line, counted from 1.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -64,29 +64,26 @@ fn fields(line: &str) -> Option<Vec<String>> {
 }
 
 impl TokenAuthenticator for TokenFile {
-    fn authenticate(
-        &self,
-        token: &str,
-        audiences: &[String],
-        _now: Timestamp,
-        _objects: &dyn Objects,
-    ) -> Result<Option<Authenticated>, TokenError> {
-        let user = self.0.get(&DigestCache::<()>::key(token));
-        Ok(user.map(|user| Authenticated { user: user.clone(), audiences: audiences.to_vec() }))
+    fn authenticate(&self, bearer: BearerToken<'_>) -> Result<Option<Authenticated>, TokenError> {
+        let user = self.0.get(&DigestCache::<()>::key(bearer.token));
+        Ok(user
+            .map(|user| Authenticated { user: user.clone(), audiences: bearer.audiences.to_vec() }))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use api_meta::Timestamp;
+
     use super::*;
-    use crate::testing::Cluster;
+    use crate::testing::{Cluster, authenticate};
 
     #[test]
     fn reads_users_and_groups() {
         let file = TokenFile::parse("t1,alice,1\n\nt2,bob,2,\"dev, ops\"\n").unwrap();
         let ask = |token: &str| {
-            let found =
-                file.authenticate(token, &[], Timestamp::default(), &Cluster::default()).unwrap();
+            let found = authenticate(&file, token, "", Timestamp::default(), &Cluster::default());
+            let found = found.unwrap();
             found.map(|a| (a.user.name, a.user.groups.join(" ")))
         };
         assert_eq!(ask("t1"), Some(("alice".into(), "system:authenticated".into())));

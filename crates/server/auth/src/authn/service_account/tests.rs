@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{Cluster, signing_key as key};
+use crate::testing::{Cluster, authenticate, signing_key as key};
 
 const API: &str = "https://kubernetes.default.svc.cluster.local";
 
@@ -70,8 +70,7 @@ fn rejects_token_of_deleted_object() {
     issuer.answer(&mut request, ("ns", "app"), &cluster).unwrap();
     let token = request["status"]["token"].as_str().unwrap();
     assert_eq!(request["status"]["expirationTimestamp"], now(600).to_string());
-    let ask =
-        |cluster: &Cluster, at: i64| tokens.authenticate(token, &[API.into()], now(at), cluster);
+    let ask = |cluster: &Cluster, at: i64| authenticate(&tokens, token, API, now(at), cluster);
 
     let user = ask(&cluster, 10).unwrap().unwrap().user;
     assert_eq!(user.name, "system:serviceaccount:ns:app");
@@ -90,7 +89,7 @@ fn rejects_token_of_deleted_object() {
         ask(&cluster, -61).unwrap_err().to_string(),
         "service account token is not valid yet"
     );
-    assert!(tokens.authenticate(token, &["other".into()], now(0), &cluster).is_err());
+    assert!(authenticate(&tokens, token, "other", now(0), &cluster).is_err());
 
     cluster.put(&GroupResource::PODS, pod("pod-1", Some(&now(0).to_string())));
     assert!(ask(&cluster, 30).is_ok(), "a Pod that is being deleted still needs its token");
@@ -106,7 +105,7 @@ fn ignores_tokens_of_other_issuers() {
     let tokens = ours.authenticator();
     let mut request = json!({"spec": {}});
     theirs.answer(&mut request, ("ns", "app"), &cluster).unwrap();
-    let ask = |token: &str| tokens.authenticate(token, &[API.into()], now(0), &cluster);
+    let ask = |token: &str| authenticate(&tokens, token, API, now(0), &cluster);
     assert!(
         ask(request["status"]["token"].as_str().unwrap()).is_err(),
         "our issuer's name, another key"
@@ -178,7 +177,7 @@ fn rejects_cached_token_after_its_key_is_removed() {
     let mut request = json!({"spec": {}});
     issuer.answer(&mut request, ("ns", "app"), &cluster).unwrap();
     let token = request["status"]["token"].as_str().unwrap();
-    let ask = || tokens.authenticate(token, &[API.into()], now(0), &cluster);
+    let ask = || authenticate(&tokens, token, API, now(0), &cluster);
     assert!(ask().unwrap().is_some());
     let unchanged = keys.current();
     keys.replace(vec![issuer.key.public().clone()]);
