@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use api_meta::{ErrorList, FieldError, Path, Tree as _};
+use api_meta::{ErrorList, FieldError, GroupVersionKind, Path, Tree as _};
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -27,12 +27,10 @@ impl Schema {
     /// Returns the errors of an invalid or non-structural schema.
     pub fn from_crd(
         open_api_v3: &Value,
-        group: &str,
-        version: &str,
-        kind: &str,
+        gvk: &GroupVersionKind,
         path: &Path,
     ) -> Result<Schema, ErrorList> {
-        let mut schema = Self::without_rules(open_api_v3, group, version, kind, path)?;
+        let mut schema = Self::without_rules(open_api_v3, gvk, path)?;
         schema.compile_rules(open_api_v3, path);
         Ok(schema)
     }
@@ -44,9 +42,7 @@ impl Schema {
     /// Returns the errors of an invalid or non-structural schema.
     pub fn without_rules(
         open_api_v3: &Value,
-        group: &str,
-        version: &str,
-        kind: &str,
+        gvk: &GroupVersionKind,
         path: &Path,
     ) -> Result<Schema, ErrorList> {
         let errors = structural::errors(open_api_v3, path);
@@ -55,8 +51,7 @@ impl Schema {
         }
         let mut builder = Builder::default();
         let node = builder.structural(open_api_v3, SchemaContext::ROOT);
-        let kind = Kind { group: group.into(), version: version.into(), kind: kind.into(), node };
-        let schema = Schema::new(builder.nodes, vec![kind]);
+        let schema = Schema::new(builder.nodes, vec![Kind::new(gvk, node)]);
         let mut errors = ErrorList::new();
         default_errors(&schema, node, open_api_v3, path, &mut errors);
         if !errors.is_empty() {
@@ -71,12 +66,11 @@ impl Schema {
     }
 
     /// Builds the schema of a custom resource that preserves everything (`preserveUnknownFields`, or no schema).
-    pub fn free_form(group: &str, version: &str, kind: &str) -> Schema {
+    pub fn free_form(gvk: &GroupVersionKind) -> Schema {
         let mut builder = Builder::default();
         let open_api_v3 = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
         let node = builder.structural(&open_api_v3, SchemaContext::ROOT);
-        let kind = Kind { group: group.into(), version: version.into(), kind: kind.into(), node };
-        Schema::new(builder.nodes, vec![kind])
+        Schema::new(builder.nodes, vec![Kind::new(gvk, node)])
     }
 }
 

@@ -216,6 +216,7 @@ impl Schema {
 
 #[cfg(test)]
 mod tests {
+    use api_meta::GroupVersionKind;
     use serde_json::{Value, json};
 
     use crate::{
@@ -274,7 +275,8 @@ mod tests {
             "a": {"type": "integer", "default": 2}, "b": {"type": "integer", "default": 3}}});
         let open_api = json!({"type": "object", "properties": {"spec": status, "status": status}});
         let path = api_meta::Path::new("s");
-        let schema = Schema::from_crd(&open_api, "g", "v1", "K", &path).unwrap();
+        let schema =
+            Schema::from_crd(&open_api, &GroupVersionKind::new("g", "v1", "K"), &path).unwrap();
         let mut object = json!({"spec": {}});
         apply_member_defaults(&schema, schema.kinds[0].node, &mut object).unwrap();
         assert_eq!(object, json!({"spec": {}, "status": {"a": 1, "b": 3}}));

@@ -1,6 +1,6 @@
 //! Robustness tests with malformed objects and schemas.
 
-use api_meta::Path;
+use api_meta::{GroupVersionKind, Path};
 use serde_json::{Value, json};
 
 use crate::{fill::Fill, schema::Schema};
@@ -35,7 +35,11 @@ fn schemas_of_custom_kinds_and_their_objects() {
     let object = json!({"spec": {"size": 0, "name": "x", "list": [{"k": "a"}, {"k": "a"}], "any": {"b": 1}, "map": {"m": "y"}}});
     fuzz::fuzz(HERE, "custom-schema", &[definition.to_string().as_bytes()], |input| {
         let Ok(definition) = serde_json::from_slice::<Value>(input) else { return };
-        let Ok(schema) = Schema::from_crd(&definition, "g", "v1", "K", &Path::new("spec")) else {
+        let Ok(schema) = Schema::from_crd(
+            &definition,
+            &GroupVersionKind::new("g", "v1", "K"),
+            &Path::new("spec"),
+        ) else {
             return;
         };
         let node = schema.kinds[0].node;

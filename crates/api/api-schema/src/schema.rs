@@ -1,6 +1,6 @@
 //! A schema: an arena of nodes with the kinds in it.
 
-use api_meta::{ErrorList, FieldError};
+use api_meta::{ErrorList, FieldError, GroupVersionKind};
 
 use crate::{
     lookup::{DescendantFlags, prepare},
@@ -34,6 +34,15 @@ pub struct Kind {
     pub kind: Box<str>,
     /// The root node.
     pub node: NodeId,
+}
+
+impl Kind {
+    /// Creates a kind with a root node.
+    pub(crate) fn new(gvk: &GroupVersionKind, node: NodeId) -> Self {
+        let GroupVersionKind { group, version, kind } = gvk;
+        let [group, version, kind] = [group, version, kind].map(|text| text.clone().into());
+        Self { group, version, kind, node }
+    }
 }
 
 impl Schema {

@@ -1,7 +1,7 @@
 //! Compares server-side apply of custom resources with upstream. The format of `custom.jsonl` is documented in
 //! api-schema's tests.
 
-use api_meta::Path;
+use api_meta::{GroupVersionKind, Path};
 use api_schema::Schema;
 use serde_json::{Value, json};
 
@@ -43,12 +43,12 @@ fn sorted(message: &str) -> String {
 
 #[test]
 fn applies_custom_values_like_upstream() {
-    let mut wrong = Vec::new();
+    let (gvk, mut wrong) = (GroupVersionKind::new("g", "v1", "K"), Vec::new());
     for line in include_str!("../../../api-schema/tests/it/custom.jsonl").lines() {
         let line: Value = serde_json::from_str(line).unwrap();
         let spec = json!({"type": "object", "properties": {"f": line["schema"]}});
         let open_api = json!({"type": "object", "properties": {"spec": spec}});
-        let schema = Schema::from_crd(&open_api, "g", "v1", "K", &Path::new("s")).unwrap();
+        let schema = Schema::from_crd(&open_api, &gvk, &Path::new("s")).unwrap();
         for row in line["rows"].as_array().unwrap() {
             let (value, expected) = (&row[0], &row[3]);
             let spec = if value == "absent" { json!({}) } else { json!({"f": value}) };

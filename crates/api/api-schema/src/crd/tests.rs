@@ -4,7 +4,12 @@ use super::*;
 
 fn built(properties: &Value) -> Schema {
     let open_api = json!({"type": "object", "properties": properties});
-    Schema::from_crd(&open_api, "example.com", "v1", "Widget", &Path::new("schema")).unwrap()
+    Schema::from_crd(
+        &open_api,
+        &GroupVersionKind::new("example.com", "v1", "Widget"),
+        &Path::new("schema"),
+    )
+    .unwrap()
 }
 
 /// Schemas that differ in one keyword each.

@@ -1,3 +1,4 @@
+use api_meta::GroupVersionKind;
 use serde_json::json;
 
 use super::*;
@@ -111,7 +112,8 @@ fn completes_default_that_replaces_null() {
         "map": {"type": "object", "additionalProperties": item}}});
     let open_api = json!({"type": "object", "properties": {"spec": spec}});
     let path = api_meta::Path::new("s");
-    let schema = Schema::from_crd(&open_api, "g", "v1", "K", &path).unwrap();
+    let schema =
+        Schema::from_crd(&open_api, &GroupVersionKind::new("g", "v1", "K"), &path).unwrap();
     let given = json!({"spec": {"list": [null, {}], "map": {"x": null, "y": {"a": 3}}}});
     let decoded = decode_value(&schema, schema.kinds[0].node, given, Fill::Defaults).unwrap();
     assert_eq!(

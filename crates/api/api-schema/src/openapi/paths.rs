@@ -51,11 +51,9 @@ struct Action {
 }
 
 impl Action {
+    /// Creates an action from its verb, method, name and action, in this order.
     const fn new(
-        verb: &'static str,
-        method: &'static str,
-        name: &'static str,
-        action: &'static str,
+        [verb, method, name, action]: [&'static str; 4],
         parameters: &'static [&'static str],
         codes: &'static [&'static str],
     ) -> Self {
@@ -100,40 +98,37 @@ fn article(noun: &str) -> &'static str {
 }
 
 const ON_COLLECTION: [Action; 3] = [
-    Action::new("list", "get", "list", "list", LIST, &["200"]),
-    Action::new("create", "post", "create", "post", WRITE, &["200", "201", "202"]),
+    Action::new(["list", "get", "list", "list"], LIST, &["200"]),
+    Action::new(["create", "post", "create", "post"], WRITE, &["200", "201", "202"]),
     Action::new(
-        "deletecollection",
-        "delete",
-        "delete",
-        "deletecollection",
+        ["deletecollection", "delete", "delete", "deletecollection"],
         DELETE_COLLECTION,
         &["200"],
     ),
 ];
 const ON_OBJECT: [Action; 4] = [
-    Action::new("get", "get", "read", "get", &[], &["200"]),
-    Action::new("update", "put", "replace", "put", WRITE, &["200", "201"]),
-    Action::new("patch", "patch", "patch", "patch", PATCH, &["200", "201"]),
-    Action::new("delete", "delete", "delete", "delete", DELETE, &["200", "202"]),
+    Action::new(["get", "get", "read", "get"], &[], &["200"]),
+    Action::new(["update", "put", "replace", "put"], WRITE, &["200", "201"]),
+    Action::new(["patch", "patch", "patch", "patch"], PATCH, &["200", "201"]),
+    Action::new(["delete", "delete", "delete", "delete"], DELETE, &["200", "202"]),
 ];
 const CREATE: &Action = &ON_COLLECTION[1];
 /// The operations on custom resources, which upstream describes differently.
 const ON_CUSTOM_COLLECTION: [Action; 3] = [
-    Action::new("list", "get", "list", "list", LIST, &["200"]),
-    Action::new("create", "post", "create", "post", WRITE, &["200", "201", "202"]),
-    Action::new("deletecollection", "delete", "delete", "deletecollection", LIST, &["200"]),
+    Action::new(["list", "get", "list", "list"], LIST, &["200"]),
+    Action::new(["create", "post", "create", "post"], WRITE, &["200", "201", "202"]),
+    Action::new(["deletecollection", "delete", "delete", "deletecollection"], LIST, &["200"]),
 ];
 const ON_CUSTOM_OBJECT: [Action; 4] = [
-    Action::new("get", "get", "read", "get", &["resourceVersion"], &["200"]),
-    Action::new("update", "put", "replace", "put", WRITE, &["200", "201"]),
-    Action::new("patch", "patch", "patch", "patch", PATCH, &["200"]),
-    Action::new("delete", "delete", "delete", "delete", DELETE, &["200", "202"]),
+    Action::new(["get", "get", "read", "get"], &["resourceVersion"], &["200"]),
+    Action::new(["update", "put", "replace", "put"], WRITE, &["200", "201"]),
+    Action::new(["patch", "patch", "patch", "patch"], PATCH, &["200"]),
+    Action::new(["delete", "delete", "delete", "delete"], DELETE, &["200", "202"]),
 ];
 /// The deprecated paths under `/watch/`.
 const WATCH_COLLECTION: [Action; 1] =
-    [Action::new("watch", "get", "watch", "watchlist", LIST, &["200"])];
-const WATCH_OBJECT: [Action; 1] = [Action::new("watch", "get", "watch", "watch", LIST, &["200"])];
+    [Action::new(["watch", "get", "watch", "watchlist"], LIST, &["200"])];
+const WATCH_OBJECT: [Action; 1] = [Action::new(["watch", "get", "watch", "watch"], LIST, &["200"])];
 /// The verbs of a connection subresource and their HTTP methods.
 const CONNECT: [(&str, &str); 7] = [
     ("get", "get"),

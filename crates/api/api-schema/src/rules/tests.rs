@@ -1,13 +1,18 @@
 //! Tests of validation rules that are written as users write them.
 
-use api_meta::{ErrorList, Path};
+use api_meta::{ErrorList, GroupVersionKind, Path};
 use serde_json::{Value, json};
 
 use crate::Schema;
 
 fn schema(spec: Value) -> Schema {
     let given = json!({"type": "object", "properties": {"spec": spec}});
-    Schema::from_crd(&given, "example.com", "v1", "Widget", &Path::new("schema")).unwrap()
+    Schema::from_crd(
+        &given,
+        &GroupVersionKind::new("example.com", "v1", "Widget"),
+        &Path::new("schema"),
+    )
+    .unwrap()
 }
 
 /// Returns the errors of an object by its structure and its rules.
@@ -163,7 +168,12 @@ fn converts_formats_names_and_unions_for_expressions() {
 fn exposes_only_name_of_metadata() {
     let of = |rule: &str| {
         let given = json!({"type": "object", "x-kubernetes-validations": [{"rule": rule}]});
-        Schema::from_crd(&given, "example.com", "v1", "Widget", &Path::new("schema")).unwrap()
+        Schema::from_crd(
+            &given,
+            &GroupVersionKind::new("example.com", "v1", "Widget"),
+            &Path::new("schema"),
+        )
+        .unwrap()
     };
     let named = of("self.metadata.name.startsWith('w')");
     let object = json!({"metadata": {"name": "x", "labels": {}}});

@@ -1,3 +1,4 @@
+use api_meta::GroupVersionKind;
 use serde_json::json;
 
 use super::*;
@@ -5,15 +6,18 @@ use crate::{Fill, decode_value};
 
 fn schema(spec: Value) -> Schema {
     let open_api = json!({"type": "object", "properties": {"spec": spec}});
-    Schema::from_crd(&open_api, "example.com", "v1", "Widget", &Path::new("schema")).unwrap()
+    Schema::from_crd(
+        &open_api,
+        &GroupVersionKind::new("example.com", "v1", "Widget"),
+        &Path::new("schema"),
+    )
+    .unwrap()
 }
 
 fn refused(open_api: Value) -> Vec<String> {
     let result = Schema::from_crd(
         &open_api,
-        "example.com",
-        "v1",
-        "Widget",
+        &GroupVersionKind::new("example.com", "v1", "Widget"),
         &Path::new("spec.validation.openAPIV3Schema"),
     );
     result.unwrap_err().iter().map(ToString::to_string).collect()

@@ -5,7 +5,7 @@
 //! unknown; the stored value (`=` if unchanged) or the causes of the rejection, where `spec.f number!object` means a
 //! number instead of an object; and the answer to applying the value (for api-patch).
 
-use api_meta::Path;
+use api_meta::{GroupVersionKind, Path};
 use api_schema::{Fill, Schema, apply_defaults, decode_value, validate};
 use serde_json::{Value, json};
 
@@ -61,12 +61,12 @@ fn expected(value: &Value, part: &Value) -> Value {
 
 #[test]
 fn decodes_custom_values_like_upstream() {
-    let mut wrong = Vec::new();
+    let (gvk, mut wrong) = (GroupVersionKind::new("g", "v1", "K"), Vec::new());
     for line in include_str!("custom.jsonl").lines() {
         let line: Value = serde_json::from_str(line).unwrap();
         let spec = json!({"type": "object", "properties": {"f": line["schema"]}});
         let open_api = json!({"type": "object", "properties": {"spec": spec}});
-        let schema = Schema::from_crd(&open_api, "g", "v1", "K", &Path::new("s")).unwrap();
+        let schema = Schema::from_crd(&open_api, &gvk, &Path::new("s")).unwrap();
         for row in line["rows"].as_array().unwrap() {
             let value = &row[0];
             let spec = if value == "absent" { json!({}) } else { json!({"f": value}) };

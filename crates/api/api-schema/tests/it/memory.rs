@@ -1,6 +1,6 @@
 //! Bounds the memory of custom kinds' schemas. Clusters have hundreds of them.
 
-use api_meta::Path;
+use api_meta::{GroupVersionKind, Path};
 use api_schema::Schema;
 use fuzz::heap::{CountingAllocator, growth};
 use serde_json::{Map, Value, json};
@@ -28,7 +28,10 @@ fn bounds_memory_of_custom_kind() {
     let properties: Map<String, Value> = kinds.chain(repeated).collect();
     let open_api = json!({"type": "object", "properties": properties});
     let json = open_api.to_string().len() as isize;
-    let build = || Schema::from_crd(&open_api, "g", "v1", "K", &Path::new("s")).unwrap();
+    let build = || {
+        Schema::from_crd(&open_api, &GroupVersionKind::new("g", "v1", "K"), &Path::new("s"))
+            .unwrap()
+    };
     // The first schema loads tables that all share.
     drop(build());
     let (schema, live) = growth(build);

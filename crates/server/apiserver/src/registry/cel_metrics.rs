@@ -1,6 +1,6 @@
 //! The durations of compiling and evaluating the validation rules of custom kinds, with upstream's names.
 
-use api_meta::{ErrorList, Path};
+use api_meta::{ErrorList, GroupVersionKind, Path};
 use api_schema::Schema;
 use serde_json::Value;
 use telemetry::metrics::{Histogram, Metrics, USUAL_BOUNDS};
@@ -33,12 +33,10 @@ impl CelMetrics {
     pub(super) fn schema(
         &self,
         open_api_v3: &Value,
-        group: &str,
-        version: &str,
-        kind: &str,
+        gvk: &GroupVersionKind,
         path: &Path,
     ) -> Result<Schema, ErrorList> {
-        let mut schema = Schema::without_rules(open_api_v3, group, version, kind, path)?;
+        let mut schema = Schema::without_rules(open_api_v3, gvk, path)?;
         let start = Instant::now();
         schema.compile_rules(open_api_v3, path);
         if schema.has_rules() {

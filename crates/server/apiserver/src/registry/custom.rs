@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use api_meta::{ErrorList, Path, Tree as _};
+use api_meta::{ErrorList, GroupVersionKind, Path, Tree as _};
 use api_schema::Schema;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::Value;
@@ -39,8 +39,8 @@ pub(crate) fn schema_errors(crd: &Value, old: Option<&Value>, cel: &CelMetrics) 
             continue;
         }
         let Some(path) = paths.schema(i) else { continue };
-        let (group, kind) = (spec.text("group"), spec.text("names.kind"));
-        match cel.schema(given, group, version.text("name"), kind, &path) {
+        let gvk = kind_of(spec.text("group"), version, spec.at("names"));
+        match cel.schema(given, &gvk, &path) {
             Ok(schema) => errors.extend(schema.rule_errors().iter().cloned()),
             Err(wrong) => errors.extend(wrong),
         }
@@ -123,21 +123,26 @@ fn deprecation(group: &str, names: &Value, version: &Value, all: &[&Value]) -> O
     Some(format!("{group}/{name} {kind} is deprecated{}", instead.unwrap_or_default()))
 }
 
+fn kind_of(group: &str, version: &Value, names: &Value) -> GroupVersionKind {
+    let text = str::to_owned;
+    GroupVersionKind::new(text(group), text(version.text("name")), text(names.text("kind")))
+}
+
 fn served(group: &str, names: &Value, version: &Value, cel: &CelMetrics) -> ServedVersion {
     let (name, kind) = (version.text("name"), names.text("kind"));
     let words = |list: &Value| list.texts("").map(Arc::from).collect();
     let given = version.at("schema.openAPIV3Schema");
-    let schema =
-        cel.schema(given, group, name, kind, &Path::new("spec")).unwrap_or_else(|errors| {
-            tracing::warn!(
-                group,
-                kind,
-                version = name,
-                ?errors,
-                "the schema of a custom kind cannot be used; fields are not validated"
-            );
-            Schema::free_form(group, name, kind)
-        });
+    let gvk = kind_of(group, version, names);
+    let schema = cel.schema(given, &gvk, &Path::new("spec")).unwrap_or_else(|errors| {
+        tracing::warn!(
+            group,
+            kind,
+            version = name,
+            ?errors,
+            "the schema of a custom kind cannot be used; fields are not validated"
+        );
+        Schema::free_form(&gvk)
+    });
     let node = schema.kinds[0].node;
     let list_kind = match names.text("listKind") {
         "" => format!("{kind}List"),
