@@ -53,7 +53,7 @@ pub use object_meta::{ObjectKey, ObjectMeta, OwnerReference, PartialObject, null
 pub use objects::{Changed, Objects, Observer, garbage_collection_only};
 pub use percent::{percent_decode, percent_encode, query_decode};
 pub use quantity::{ParseQuantityError, Quantity, QuantityFormat};
-pub use quote::{go_bool, go_quote};
+pub use quote::{go_bool, go_escape, go_quote};
 pub use selector::{Operator, Requirement, Selector, SelectorError};
 pub use status::{ListMeta, Status, StatusCause, StatusDetails, StatusReason};
 pub use time::{ParseTimeError, Timestamp, human_duration};

@@ -1,24 +1,32 @@
 use std::fmt::Write;
 
+/// Returns Go's escape of a character that a quoted string cannot contain and that has a short escape.
+pub fn go_escape(c: char) -> Option<&'static str> {
+    Some(match c {
+        '"' => "\\\"",
+        '\\' => "\\\\",
+        '\u{7}' => "\\a",
+        '\u{8}' => "\\b",
+        '\u{c}' => "\\f",
+        '\n' => "\\n",
+        '\r' => "\\r",
+        '\t' => "\\t",
+        '\u{b}' => "\\v",
+        _ => return None,
+    })
+}
+
 /// Quotes a string like Go's `%q`, which upstream's messages use for names.
 pub fn go_quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\u{7}' => out.push_str("\\a"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{b}' => out.push_str("\\v"),
+        match (go_escape(c), u32::from(c)) {
+            (Some(escape), _) => out.push_str(escape),
             // Writing to a String cannot fail.
-            c if c.is_ascii_control() => drop(write!(out, "\\x{:02x}", u32::from(c))),
-            c if c.is_control() => drop(write!(out, "\\u{:04x}", u32::from(c))),
-            c => out.push(c),
+            (None, code) if c.is_ascii_control() => drop(write!(out, "\\x{code:02x}")),
+            (None, code) if c.is_control() => drop(write!(out, "\\u{code:04x}")),
+            (None, _) => out.push(c),
         }
     }
     out.push('"');
