@@ -90,14 +90,14 @@ pub fn gvk(value: &Value) -> (&str, &str) {
     (text("apiVersion"), text("kind"))
 }
 
-/// Checks the object's `apiVersion` and `kind`.
-pub(crate) fn check_kind(
-    value: &Value,
+/// Checks the object's `apiVersion` and `kind`, and decodes it. Unknown fields are returned.
+pub(crate) fn decode_kind<T: DeserializeOwned>(
     version: &'static str,
     kind: &'static str,
-) -> Result<(), Error> {
-    match gvk(value) {
-        found if found == (version, kind) => Ok(()),
+    value: Value,
+) -> Result<Decoded<T>, Error> {
+    match gvk(&value) {
+        found if found == (version, kind) => decode(kind, value),
         (found_version, found) => Err(Error::WrongKind {
             expected: kind,
             group: version,

@@ -136,9 +136,9 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Debug, Default)]
-    struct Own;
+    struct TestTables;
 
-    impl Tables for Own {
+    impl Tables for TestTables {
         const TABLES: &'static [&'static [Flag]] =
             &[&[("old-port", true, "nobody uses it")], COMMON];
     }
@@ -146,7 +146,7 @@ mod tests {
     #[derive(Parser)]
     struct Cli {
         #[command(flatten)]
-        known: KnownFlags<Own>,
+        known: KnownFlags<TestTables>,
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub use parts::{
 };
 
 use crate::{
-    decode::{Decoded, check_kind, decode},
+    decode::{Decoded, decode_kind},
     error::Error,
     shared::{Logging, Taint, tidy, unset},
 };
@@ -332,8 +332,7 @@ impl KubeletConfiguration {
 
     /// Decodes the kind. The kubelet accepts unknown fields with a warning.
     pub fn from_value(value: Value) -> Result<Decoded<Self>, Error> {
-        check_kind(&value, API_VERSION, KIND)?;
-        decode(KIND, value)
+        decode_kind(API_VERSION, KIND, value)
     }
 
     /// Encodes the object like upstream.

@@ -12,6 +12,7 @@
 mod admission;
 pub mod authentication;
 pub mod authorization;
+mod command_line;
 mod decode;
 pub mod egress;
 mod error;
@@ -35,6 +36,7 @@ pub use admission::admission_plugins;
 pub use api_meta::GoDuration;
 pub use authentication::AuthenticationConfiguration;
 pub use authorization::AuthorizationConfiguration;
+pub use command_line::CommandLine;
 pub use decode::{Decoded, Strictness, decode, gvk, versioned, without_nulls};
 pub use egress::EgressSelectorConfiguration;
 pub use error::Error;

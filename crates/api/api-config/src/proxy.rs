@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    decode::{Decoded, check_kind, decode},
+    decode::{Decoded, decode_kind},
     error::Error,
     shared::{ClientConnection, Logging, unset},
 };
@@ -189,8 +189,7 @@ impl KubeProxyConfiguration {
 
     /// Decodes the kind. kube-proxy accepts unknown fields with a warning.
     pub fn from_value(value: Value) -> Result<Decoded<Self>, Error> {
-        check_kind(&value, API_VERSION, KIND)?;
-        decode(KIND, value)
+        decode_kind(API_VERSION, KIND, value)
     }
 
     /// Encodes the kind as a tree, with numbers like Go's.

@@ -265,11 +265,7 @@ mod tests {
 
     use super::*;
 
-    #[derive(Parser)]
-    struct Cli {
-        #[command(flatten)]
-        args: Args,
-    }
+    type Cli = api_config::CommandLine<Args>;
 
     fn args(text: &str) -> Args {
         Cli::parse_from(text.split(' ')).args

@@ -42,11 +42,7 @@ mod tests {
 
     use super::*;
 
-    #[derive(Parser)]
-    struct Cli {
-        #[command(flatten)]
-        args: Args,
-    }
+    type Cli = api_config::CommandLine<Args>;
 
     #[test]
     fn parses_kubeadm_arguments() {

@@ -222,11 +222,7 @@ mod tests {
 
     use super::*;
 
-    #[derive(Parser)]
-    struct Cli {
-        #[command(flatten)]
-        args: Args,
-    }
+    type Cli = api_config::CommandLine<Args>;
 
     #[test]
     fn applies_ignores_or_rejects_flags() {

@@ -319,11 +319,7 @@ fn lists_every_plugin_of_core() {
 
 #[test]
 fn applies_leader_election_flags() {
-    #[derive(clap::Parser)]
-    struct Cli {
-        #[command(flatten)]
-        args: Args,
-    }
+    type Cli = api_config::CommandLine<Args>;
     let config = |flags: &[&str]| {
         let cli = <Cli as clap::Parser>::try_parse_from([&["kube-scheduler"], flags].concat());
         cli.unwrap().args.config()

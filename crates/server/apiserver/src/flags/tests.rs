@@ -3,11 +3,7 @@ use clap::{CommandFactory, Parser};
 use super::*;
 use crate::config::WebhookMode;
 
-#[derive(Parser)]
-struct Cli {
-    #[command(flatten)]
-    args: Args,
-}
+type Cli = api_config::CommandLine<Args>;
 
 /// The flags that kubeadm writes.
 const KUBEADM: &[&str] = &[
