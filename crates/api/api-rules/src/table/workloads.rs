@@ -19,21 +19,27 @@ pub(super) static DEPLOYMENTS: Table = Table {
         text("Images").wide(),
         text("Selector").wide(),
     ],
-    cells: |object, now| {
-        let [containers, images] = format::containers(object.at("spec.template"));
-        let ready = object.int("status.readyReplicas");
-        vec![
-            name(object),
-            json!(format!("{ready}/{}", object.int("spec.replicas"))),
-            json!(object.int("status.updatedReplicas")),
-            json!(object.int("status.availableReplicas")),
-            age(object, now),
-            json!(containers),
-            json!(images),
-            json!(format::selector(object.at("spec.selector"))),
-        ]
-    },
+    cells: |object, now| deployment_cells(object, age(object, now)),
 };
+
+fn deployment_cells(object: &Value, age: Value) -> Vec<Value> {
+    let [containers, images] = format::containers(object.at("spec.template"));
+    vec![
+        name(object),
+        ready_of(object),
+        json!(object.int("status.updatedReplicas")),
+        json!(object.int("status.availableReplicas")),
+        age,
+        json!(containers),
+        json!(images),
+        json!(format::selector(object.at("spec.selector"))),
+    ]
+}
+
+/// Returns the numbers of ready and of wanted Pods.
+fn ready_of(object: &Value) -> Value {
+    json!(format!("{}/{}", object.int("status.readyReplicas"), object.int("spec.replicas")))
+}
 
 const REPLICAS: [super::column::Column; 8] = [
     NAME,
@@ -78,14 +84,7 @@ pub(super) static STATEFUL_SETS: Table = Table {
     columns: &[NAME, text("Ready"), AGE, text("Containers").wide(), text("Images").wide()],
     cells: |object, now| {
         let [containers, images] = format::containers(object.at("spec.template"));
-        let ready = object.int("status.readyReplicas");
-        vec![
-            name(object),
-            json!(format!("{ready}/{}", object.int("spec.replicas"))),
-            age(object, now),
-            json!(containers),
-            json!(images),
-        ]
+        vec![name(object), ready_of(object), age(object, now), json!(containers), json!(images)]
     },
 };
 
