@@ -8,6 +8,7 @@
 //! reader needs, never a full typed copy. This crate defines no API types and no reconcilers.
 
 mod credentials;
+mod discovery;
 mod error;
 mod http;
 mod informer;
@@ -26,6 +27,7 @@ mod tls;
 pub use self::http::{
     Dialer, HttpTransport, Proxy, ProxyUrlError, Stream, connect, encrypt, exchange,
 };
+pub use discovery::ApiResource;
 pub use error::{Error, NotFoundExt, Status, StatusCause, StatusDetails};
 pub use informer::{Change, Index, Informer, ObjectId};
 pub use kubeconfig::KubeconfigError;

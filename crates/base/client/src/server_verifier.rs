@@ -10,7 +10,9 @@ use rustls::{
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
         verify_server_name,
     },
-    crypto::aws_lc_rs,
+    crypto::{
+        WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls12_signature, verify_tls13_signature,
+    },
     server::ParsedCertificate,
 };
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
@@ -26,17 +28,35 @@ pub fn server_verifier(
     own: Vec<CertificateDer<'static>>,
 ) -> Result<Arc<dyn ServerCertVerifier>, VerifierBuilderError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
+    let algorithms = provider.signature_verification_algorithms;
     let standard =
         WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build()?;
-    Ok(Arc::new(Verifier { standard, own }))
+    Ok(Arc::new(Verifier { trust: Trust::Authorities { standard, own }, algorithms }))
 }
 
-/// Also trusts a server that presents a trusted certificate itself, as Go's clients do. The standard verifier rejects a
-/// CA certificate as a server certificate, but a self-signed server has only that one.
+/// Returns a verifier for `insecure-skip-tls-verify`: it accepts any certificate whose key signed the handshake.
+pub(crate) fn insecure_verifier() -> Arc<dyn ServerCertVerifier> {
+    let algorithms = aws_lc_rs::default_provider().signature_verification_algorithms;
+    Arc::new(Verifier { trust: Trust::Anyone, algorithms })
+}
+
+/// The servers that a client trusts.
+#[derive(Debug)]
+enum Trust {
+    Anyone,
+    /// A server with a certificate of an authority, or one that presents a trusted certificate itself, as for Go's
+    /// clients. The standard verifier rejects a CA certificate as a server certificate, but a self-signed server has
+    /// only that one.
+    Authorities {
+        standard: Arc<WebPkiServerVerifier>,
+        own: Vec<CertificateDer<'static>>,
+    },
+}
+
 #[derive(Debug)]
 struct Verifier {
-    standard: Arc<WebPkiServerVerifier>,
-    own: Vec<CertificateDer<'static>>,
+    trust: Trust,
+    algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl ServerCertVerifier for Verifier {
@@ -48,14 +68,12 @@ impl ServerCertVerifier for Verifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let outcome = self.standard.verify_server_cert(
-            end_entity,
-            intermediates,
-            server_name,
-            ocsp_response,
-            now,
-        );
-        let is_own = || self.own.iter().any(|own| own.as_ref() == end_entity.as_ref());
+        let Trust::Authorities { standard, own } = &self.trust else {
+            return Ok(ServerCertVerified::assertion());
+        };
+        let outcome =
+            standard.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        let is_own = || own.iter().any(|own| own.as_ref() == end_entity.as_ref());
         if !outcome.as_ref().is_err_and(is_authority) || !is_own() {
             return outcome;
         }
@@ -73,7 +91,7 @@ impl ServerCertVerifier for Verifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.standard.verify_tls12_signature(message, cert, dss)
+        verify_tls12_signature(message, cert, dss, &self.algorithms)
     }
 
     fn verify_tls13_signature(
@@ -82,11 +100,11 @@ impl ServerCertVerifier for Verifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.standard.verify_tls13_signature(message, cert, dss)
+        verify_tls13_signature(message, cert, dss, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.standard.supported_verify_schemes()
+        self.algorithms.supported_schemes()
     }
 }
 

@@ -5,15 +5,13 @@ use std::{
 };
 
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, InconsistentKeys, RootCertStore,
-    SignatureScheme,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature},
+    CertificateError, ClientConfig, InconsistentKeys, RootCertStore,
+    crypto::{CryptoProvider, aws_lc_rs},
     sign::{CertifiedKey, SingleCertAndKey},
 };
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject};
 
-use crate::server_verifier::server_verifier;
+use crate::server_verifier::{insecure_verifier, server_verifier};
 
 /// A client's TLS settings. Settings from files are reloaded when the files change: new connections use the renewed
 /// certificate, and a transport replaces its open connection.
@@ -160,9 +158,7 @@ impl TlsMaterial {
             .with_safe_default_protocol_versions()
             .map_err(TlsError::Identity)?;
         let builder = if self.insecure {
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAny(Arc::new(
-                aws_lc_rs::default_provider(),
-            ))))
+            builder.dangerous().with_custom_certificate_verifier(insecure_verifier())
         } else {
             let mut roots = RootCertStore::empty();
             let ca = self.ca.as_deref().ok_or(TlsError::NoAuthority)?;
@@ -257,44 +253,5 @@ fn certificates(pem: &[u8], part: &'static str) -> Result<Vec<CertificateDer<'st
         }
         Ok(all) => Ok(all),
         Err(error) => Err(TlsError::Pem { part, detail: error.to_string() }),
-    }
-}
-
-/// A verifier for `insecure-skip-tls-verify`: it accepts any certificate whose key signed the handshake.
-#[derive(Debug)]
-struct AcceptAny(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AcceptAny {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
     }
 }

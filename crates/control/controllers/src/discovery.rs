@@ -1,6 +1,6 @@
 //! Discovers the resources that the API serves. Nothing is cached, because kinds come and go.
 
-use client::{Client, Resource};
+use client::{ApiResource, Client, Resource};
 use serde::Deserialize;
 
 #[derive(Debug, Default)]
@@ -21,21 +21,6 @@ struct Group {
 #[serde(rename_all = "camelCase")]
 struct GroupVersion {
     group_version: String,
-}
-
-#[derive(Deserialize)]
-struct Resources {
-    #[serde(default)]
-    resources: Vec<ApiResource>,
-}
-
-#[derive(Deserialize)]
-struct ApiResource {
-    name: String,
-    kind: String,
-    namespaced: bool,
-    #[serde(default)]
-    verbs: Vec<String>,
 }
 
 /// The media type of aggregated discovery: all groups in one document.
@@ -123,15 +108,16 @@ impl Discovery {
                         kind: kind.into(),
                         namespaced: served.scope == "Namespaced",
                     };
-                    self.add(resource, &served.verbs, verbs);
+                    self.add(ApiResource { resource, verbs: served.verbs }, verbs);
                 }
             }
         }
     }
 
-    fn add(&mut self, resource: Resource, able: &[String], verbs: &[&str]) {
+    fn add(&mut self, served: ApiResource, verbs: &[&str]) {
+        let able = served.supports(verbs);
+        let resource = served.resource;
         let same = |r: &Resource| r.group == resource.group && r.plural == resource.plural;
-        let able = verbs.iter().all(|verb| able.iter().any(|v| v == verb));
         if able && !self.resources.iter().any(same) {
             self.resources.push(resource);
         }
@@ -178,23 +164,11 @@ async fn add(
     verbs: &[&str],
     discovery: &mut Discovery,
 ) {
-    let served: Resources = match client.get_raw(path).await {
-        Ok(served) => served,
+    match client.resources(path, group, version).await {
+        Ok(served) => served.into_iter().for_each(|served| discovery.add(served, verbs)),
         Err(error) => {
             discovery.failures.push(format!("{group}/{version}: {}", error.server_message()));
-            return;
         }
-    };
-    // A name with a slash is a subresource.
-    for served in served.resources.into_iter().filter(|served| !served.name.contains('/')) {
-        let resource = Resource {
-            group: group.to_owned().into(),
-            version: version.to_owned().into(),
-            plural: served.name.into(),
-            kind: served.kind.into(),
-            namespaced: served.namespaced,
-        };
-        discovery.add(resource, &served.verbs, verbs);
     }
 }
 

@@ -1,12 +1,7 @@
 use std::time::Duration;
 
 use pki::{AltName, Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
-use rustls::{
-    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature},
-};
-use rustls_pki_types::{ServerName, UnixTime};
+use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 
 use super::*;
 
@@ -99,56 +94,11 @@ fn chooses_certificate_by_name() {
     }
 }
 
-/// Accepts the certificate of every server.
-#[derive(Debug)]
-struct AnyServer(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AnyServer {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
-}
-
 /// Returns the common name of the certificate that a server presents to a client at one of its addresses.
 async fn presented(server: &ServerTls, address: &str, asked: &str) -> String {
     let config = server.current(Some(address.parse().unwrap()));
-    let provider = Arc::new(aws_lc_rs::default_provider());
-    let verifier = Arc::new(AnyServer(provider.clone()));
-    let client = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .dangerous()
-        .with_custom_certificate_verifier(verifier)
-        .with_no_client_auth();
+    let material = client::TlsMaterial { insecure: true, ..client::TlsMaterial::default() };
+    let client = material.client_config().unwrap();
     let (near, far) = tokio::io::duplex(1 << 16);
     let client = tokio_rustls::TlsConnector::from(Arc::new(client));
     let asking = client.connect(asked.to_owned().try_into().unwrap(), near);

@@ -1,6 +1,6 @@
 //! Rewrites all objects of the encrypted resources, so that the API server encrypts them with its current key.
 
-use client::{Client, ListOptions, Resource};
+use client::{ApiResource, Client, ListOptions, Resource};
 use encryption::parse_resource;
 use serde::Deserialize;
 use serde_json::Value;
@@ -21,20 +21,6 @@ struct Group {
 #[derive(Deserialize)]
 struct GroupVersion {
     version: String,
-}
-
-#[derive(Deserialize)]
-struct ApiResources {
-    resources: Vec<ApiResource>,
-}
-
-#[derive(Deserialize)]
-struct ApiResource {
-    name: String,
-    kind: String,
-    namespaced: bool,
-    #[serde(default)]
-    verbs: Vec<String>,
 }
 
 /// Finds the resources of a configuration in the API. `*.GROUP` stands for all resources of a group.
@@ -64,23 +50,15 @@ async fn served(client: &Client, wanted: &GroupResource) -> Result<Vec<Resource>
             Err(error) => return not_found(error),
         }
     };
-    let all: ApiResources = match client.get_raw(&path).await {
+    let all = match client.resources(&path, &wanted.group, &version).await {
         Ok(all) => all,
         Err(error) => return not_found(error),
     };
     let is_wanted = |one: &ApiResource| {
-        let has = |verb: &str| one.verbs.iter().any(|known| known == verb);
-        let is_named = *wanted.resource == *one.name || &*wanted.resource == "*";
-        is_named && !one.name.contains('/') && has("list") && has("update")
+        let is_named = *wanted.resource == *one.resource.plural || &*wanted.resource == "*";
+        is_named && one.supports(&["list", "update"])
     };
-    let resource = |one: ApiResource| Resource {
-        group: wanted.group.to_string().into(),
-        version: version.clone().into(),
-        plural: one.name.into(),
-        kind: one.kind.into(),
-        namespaced: one.namespaced,
-    };
-    Ok(all.resources.into_iter().filter(is_wanted).map(resource).collect())
+    Ok(all.into_iter().filter(is_wanted).map(|one| one.resource).collect())
 }
 
 /// Writes every object unchanged. The API server skips such a write unless the value was encrypted with another key. An
