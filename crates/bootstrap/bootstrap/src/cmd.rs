@@ -22,30 +22,33 @@ pub use bootstrap_core::constants::OWN_REPOSITORY;
 use clap::Subcommand;
 
 pub use command_flags::{check, shape};
-use global::GlobalFlags;
+use global::{GlobalFlags, Subcommands, WithGlobal};
 pub use program::Program;
+use workflow::Workflow;
 
 use crate::{Error, node::TakeAddress, reset::CleanUp, upgrade::ReviewCorefile};
 
 /// kubeadm's commands, with kubeadm's help texts.
 #[derive(Debug, Subcommand)]
+#[expect(private_interfaces, reason = "only this module reads the flags")]
 pub enum Command {
     /// Run this command in order to set up the Kubernetes control plane
-    Init(Box<init::Args>),
+    #[command(args_conflicts_with_subcommands = true)]
+    Init(Box<WithGlobal<Workflow<init::Flags>>>),
     /// Run this on any machine you wish to join an existing cluster
-    Join(Box<join::Args>),
+    Join(Box<WithGlobal<Workflow<join::Flags>>>),
     /// Performs a best effort revert of changes made to this host by 'init' or 'join'
-    Reset(Box<reset::Args>),
+    Reset(Box<WithGlobal<Workflow<reset::Flags>>>),
     /// Upgrade your cluster smoothly to a newer version with this command
-    Upgrade(Box<upgrade::Args>),
+    Upgrade(Box<Subcommands<upgrade::Command>>),
     /// Manage bootstrap tokens
-    Token(token::Args),
+    Token(WithGlobal<token::Args>),
     /// Commands related to handling Kubernetes certificates
-    Certs(certs::Args),
+    Certs(Subcommands<certs::Command>),
     /// Manage configuration for a cluster
-    Config(config::Args),
+    Config(WithGlobal<config::Args>),
     /// Kubeconfig file utilities
-    Kubeconfig(kubeconfig::Args),
+    Kubeconfig(Subcommands<kubeconfig::Command>),
     /// Print the version
     Version(version::Args),
 }

@@ -19,7 +19,7 @@ use time::{OffsetDateTime, macros::format_description};
 use tokio::time::timeout;
 
 use super::{
-    flags::ClusterFlags, global::GlobalFlags, output::Output, program::Program, table::table,
+    flags::ClusterFlags, global::Subcommands, output::Output, program::Program, table::table,
 };
 use crate::{
     Error, FlagError,
@@ -36,17 +36,9 @@ use crate::{
 /// The deadline for reading the configuration from the cluster.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The flags of `certs`.
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    #[command(subcommand)]
-    command: Command,
-    #[command(flatten)]
-    pub(super) global: GlobalFlags,
-}
-
+/// The subcommands of `certs`.
 #[derive(Debug, Subcommand)]
-enum Command {
+pub(super) enum Command {
     /// Check certificates expiration for a Kubernetes cluster
     CheckExpiration {
         #[command(flatten)]
@@ -87,13 +79,13 @@ enum Command {
 
 /// The access to a cluster whose configuration is read if no file is given.
 #[derive(Debug, clap::Args)]
-struct Reach {
+pub(super) struct Reach {
     /// The kubeconfig file to use when talking to the cluster
     #[arg(long, default_value = "/etc/kubernetes/admin.conf")]
     kubeconfig: PathBuf,
 }
 
-pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
+pub(super) async fn run(args: Subcommands<Command>, program: Program) -> Result<(), Error> {
     let global = args.global;
     match args.command {
         Command::CertificateKey => {

@@ -10,7 +10,7 @@ use bootstrap_core::{
 use clap::Subcommand;
 use serde_json::json;
 
-use super::{flags::ClusterFlags, global::GlobalFlags, output::Output, program::Program};
+use super::{flags::ClusterFlags, global::WithGlobal, output::Output, program::Program};
 use crate::{
     Error, FlagError,
     error::io,
@@ -20,14 +20,12 @@ use crate::{
 
 /// The flags of `config`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub(super) struct Args {
     /// Accepted for compatibility; no command here connects to a cluster
     #[arg(long, global = true, default_value = "/etc/kubernetes/admin.conf")]
     kubeconfig: PathBuf,
     #[command(subcommand)]
     command: Command,
-    #[command(flatten)]
-    pub(super) global: GlobalFlags,
 }
 
 #[derive(Debug, Subcommand)]
@@ -108,13 +106,14 @@ enum Images {
     Pull(Box<ClusterFlags>),
 }
 
-pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
+pub(super) async fn run(args: WithGlobal<Args>, program: Program) -> Result<(), Error> {
+    let WithGlobal { own: args, global } = args;
     match args.command {
         Command::Print { what } => print(what, program),
         Command::Migrate(args) => migrate(&args),
         Command::Validate(args) => validate(&args, program),
         Command::Images { what: Images::List { output, flags } } => {
-            let images = image_names(&args.global.add_to(*flags), program)?;
+            let images = image_names(&global.add_to(*flags), program)?;
             match output.of("Images", vec![json!({"images": images})])? {
                 Some(text) => print!("{text}"),
                 None => images.iter().for_each(|image| println!("{image}")),
@@ -122,7 +121,7 @@ pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
             Ok(())
         }
         Command::Images { what: Images::Pull(flags) } => {
-            let flags = args.global.add_to(*flags);
+            let flags = global.add_to(*flags);
             let documents = flags.documents()?;
             let all = flags.init(documents, program)?;
             let layout = flags.layout(&all.cluster.certificates_dir);

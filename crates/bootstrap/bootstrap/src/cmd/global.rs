@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::Subcommand;
+
 use super::flags::ClusterFlags;
 
 /// The flags of every command: klog's verbosity flags and the root of the machine's files.
@@ -16,6 +18,24 @@ pub(super) struct GlobalFlags {
     /// The path to the 'real' host root filesystem; files are read and written below it
     #[arg(long, global = true)]
     pub(super) rootfs: Option<PathBuf>,
+}
+
+/// The flags of one command, and those of every command.
+#[derive(Debug, clap::Args)]
+pub(super) struct WithGlobal<A: clap::Args> {
+    #[command(flatten)]
+    pub(super) own: A,
+    #[command(flatten)]
+    pub(super) global: GlobalFlags,
+}
+
+/// The subcommands of a command, and the flags of every command.
+#[derive(Debug, clap::Args)]
+pub(super) struct Subcommands<C: Subcommand> {
+    #[command(subcommand)]
+    pub(super) command: C,
+    #[command(flatten)]
+    pub(super) global: GlobalFlags,
 }
 
 /// The error of a setting of `--vmodule`.

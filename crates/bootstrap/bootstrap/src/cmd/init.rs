@@ -6,24 +6,15 @@ use bootstrap_core::Layout;
 
 use super::{
     flags::{self, ClusterFlags},
-    global::GlobalFlags,
+    global::WithGlobal,
     program::Program,
     workflow::{Phased, Workflow, descriptions},
 };
 use crate::{Error, FlagError, images, init, node::TakeAddress, phase};
 
 /// The flags of `init` and of `init phase`.
-#[derive(Debug, clap::Args)]
-#[command(args_conflicts_with_subcommands = true)]
-pub struct Args {
-    #[command(flatten)]
-    workflow: Workflow<Flags>,
-    #[command(flatten)]
-    pub(super) global: GlobalFlags,
-}
-
 #[derive(Clone, Debug, Default, clap::Args)]
-struct Flags {
+pub(super) struct Flags {
     #[command(flatten)]
     cluster: ClusterFlags,
     /// Key used to encrypt the control-plane certificates in the kubeadm-certs Secret
@@ -64,11 +55,11 @@ impl Phased for Flags {
 }
 
 pub(super) async fn run(
-    args: Args,
+    args: WithGlobal<Workflow<Flags>>,
     program: Program,
     take_address: TakeAddress,
 ) -> Result<(), Error> {
-    let Some((mut flags, only)) = args.workflow.chosen() else { return Ok(()) };
+    let Some((mut flags, only)) = args.own.chosen() else { return Ok(()) };
     flags.cluster = args.global.add_to(flags.cluster);
     let mut documents = flags.cluster.documents()?;
     let settings = documents.init.get_or_insert_default();

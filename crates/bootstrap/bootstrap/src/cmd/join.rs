@@ -5,7 +5,7 @@ use bootstrap_core::{Layout, config};
 
 use super::{
     flags::{self, ClusterFlags},
-    global::GlobalFlags,
+    global::WithGlobal,
     init::dry_run_dir,
     program::Program,
     workflow::{Phased, Workflow, descriptions},
@@ -13,16 +13,8 @@ use super::{
 use crate::{Error, FlagError, join, phase};
 
 /// The flags of `join` and of `join phase`.
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    #[command(flatten)]
-    workflow: Workflow<Flags>,
-    #[command(flatten)]
-    pub(super) global: GlobalFlags,
-}
-
 #[derive(Clone, Debug, Default, clap::Args)]
-struct Flags {
+pub(super) struct Flags {
     /// Address of the cluster's API server, as host:port
     api_server_endpoint: Option<String>,
     #[command(flatten)]
@@ -64,8 +56,8 @@ impl Phased for Flags {
     }
 }
 
-pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
-    let Some((mut flags, only)) = args.workflow.chosen() else { return Ok(()) };
+pub(super) async fn run(args: WithGlobal<Workflow<Flags>>, program: Program) -> Result<(), Error> {
+    let Some((mut flags, only)) = args.own.chosen() else { return Ok(()) };
     flags.cluster = args.global.add_to(flags.cluster);
     let mut documents = flags.cluster.documents()?;
     let from_file = documents.join.is_some();

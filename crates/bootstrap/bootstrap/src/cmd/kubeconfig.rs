@@ -8,29 +8,21 @@ use bootstrap_core::{certs::Ca, endpoint};
 use clap::Subcommand;
 use pki::{Cert, LeafSpec, Subject, Usage, Validity};
 
-use super::{flags::ClusterFlags, global::GlobalFlags, program::Program};
+use super::{flags::ClusterFlags, global::Subcommands, program::Program};
 use crate::{
     Error,
     certs::{AuthorityKey, load_authority},
 };
 
-/// The flags of `kubeconfig`.
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    #[command(subcommand)]
-    command: Command,
-    #[command(flatten)]
-    pub(super) global: GlobalFlags,
-}
-
+/// The subcommands of `kubeconfig`.
 #[derive(Debug, Subcommand)]
-enum Command {
+pub(super) enum Command {
     /// Output a kubeconfig file for an additional user
     User(Box<UserArgs>),
 }
 
 #[derive(Debug, clap::Args)]
-struct UserArgs {
+pub(super) struct UserArgs {
     /// The name of user. It will be used as the CN if client certificates are created
     #[arg(long)]
     client_name: String,
@@ -48,7 +40,7 @@ struct UserArgs {
     cluster: ClusterFlags,
 }
 
-pub(super) fn run(args: Args, program: Program) -> Result<(), Error> {
+pub(super) fn run(args: Subcommands<Command>, program: Program) -> Result<(), Error> {
     let (global, Command::User(mut args)) = (args.global, args.command);
     args.cluster = global.add_to(args.cluster);
     let all = args.cluster.init(args.cluster.documents()?, program)?;

@@ -7,7 +7,7 @@ use bootstrap_core::config;
 use super::{
     confirm::confirmed,
     flags::{self, ClusterFlags},
-    global::GlobalFlags,
+    global::WithGlobal,
     program::Program,
     workflow::{Phased, Workflow, descriptions},
 };
@@ -19,16 +19,8 @@ use crate::{
 };
 
 /// The flags of `reset` and of `reset phase`.
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    #[command(flatten)]
-    workflow: Workflow<Flags>,
-    #[command(flatten)]
-    pub(super) global: GlobalFlags,
-}
-
 #[derive(Clone, Debug, Default, clap::Args)]
-struct Flags {
+pub(super) struct Flags {
     /// Path to a kubeadm configuration file
     #[arg(long)]
     config: Option<PathBuf>,
@@ -66,8 +58,8 @@ impl Phased for Flags {
     }
 }
 
-pub(super) async fn run(args: Args, clean_up: CleanUp) -> Result<(), Error> {
-    let Some((flags, only)) = args.workflow.chosen() else { return Ok(()) };
+pub(super) async fn run(args: WithGlobal<Workflow<Flags>>, clean_up: CleanUp) -> Result<(), Error> {
+    let Some((flags, only)) = args.own.chosen() else { return Ok(()) };
     let mut configuration = match &flags.config {
         Some(path) => flags::read_file(path)?.reset.unwrap_or_default(),
         None => Default::default(),

@@ -12,7 +12,7 @@ use clap::Subcommand;
 use client::{Client, ListOptions, Resource};
 use serde_json::{Value, json};
 
-use super::{flags::ClusterFlags, global::GlobalFlags, output::Output, program::Program};
+use super::{flags::ClusterFlags, global::WithGlobal, output::Output, program::Program};
 use crate::{
     Error, FlagError,
     cluster::{self, get},
@@ -21,7 +21,7 @@ use crate::{
 
 /// The flags of `token`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub(super) struct Args {
     /// The kubeconfig file to use when talking to the cluster
     #[arg(long, global = true, default_value = "/etc/kubernetes/admin.conf")]
     kubeconfig: PathBuf,
@@ -30,8 +30,6 @@ pub struct Args {
     dry_run: bool,
     #[command(subcommand)]
     command: Command,
-    #[command(flatten)]
-    pub(super) global: GlobalFlags,
 }
 
 #[derive(Debug, Subcommand)]
@@ -76,15 +74,16 @@ fn new_token() -> Token {
     Token::generate(|below| rt::random_in(0..below))
 }
 
-pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
-    let kubeconfig = args.global.path(&args.kubeconfig);
+pub(super) async fn run(args: WithGlobal<Args>, program: Program) -> Result<(), Error> {
+    let WithGlobal { own: args, global } = args;
+    let kubeconfig = global.path(&args.kubeconfig);
     match args.command {
         Command::Generate => {
             println!("{}", new_token().reveal());
             Ok(())
         }
         Command::Create(mut create) => {
-            create.cluster = args.global.add_to(create.cluster);
+            create.cluster = global.add_to(create.cluster);
             create.cluster.dry_run |= args.dry_run;
             run_create(*create, &kubeconfig, program).await
         }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::{
     confirm::confirmed,
     flags::{self, ClusterFlags},
-    global::GlobalFlags,
+    global::{GlobalFlags, Subcommands},
     init::dry_run_dir,
     output::Output,
     program::Program,
@@ -29,17 +29,9 @@ use crate::{
 };
 use version::KUBERNETES_VERSION;
 
-/// The flags of `upgrade`.
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    #[command(subcommand)]
-    command: Command,
-    #[command(flatten)]
-    pub(super) global: GlobalFlags,
-}
-
+/// The subcommands of `upgrade`.
 #[derive(Debug, Subcommand)]
-enum Command {
+pub(super) enum Command {
     /// Check which versions are available to upgrade to and validate whether your current cluster is upgradeable
     Plan(Box<PlanFlags>),
     /// Upgrade your Kubernetes cluster to the specified version
@@ -101,7 +93,7 @@ struct ChangeFlags {
 }
 
 #[derive(Clone, Debug, Default, clap::Args)]
-struct ApplyFlags {
+pub(super) struct ApplyFlags {
     #[command(flatten)]
     common: CommonFlags,
     #[command(flatten)]
@@ -125,7 +117,7 @@ impl Phased for ApplyFlags {
 }
 
 #[derive(Clone, Debug, Default, clap::Args)]
-struct NodeFlags {
+pub(super) struct NodeFlags {
     #[command(flatten)]
     common: CommonFlags,
     #[command(flatten)]
@@ -141,7 +133,7 @@ impl Phased for NodeFlags {
 }
 
 #[derive(Clone, Debug, Default, clap::Args)]
-struct PlanFlags {
+pub(super) struct PlanFlags {
     #[command(flatten)]
     common: CommonFlags,
     #[command(flatten)]
@@ -154,7 +146,7 @@ struct PlanFlags {
 }
 
 #[derive(Clone, Debug, Default, clap::Args)]
-struct DiffFlags {
+pub(super) struct DiffFlags {
     #[command(flatten)]
     common: CommonFlags,
     /// The version to compare with
@@ -165,7 +157,7 @@ struct DiffFlags {
 }
 
 pub(super) async fn run(
-    args: Args,
+    args: Subcommands<Command>,
     program: Program,
     review_corefile: ReviewCorefile,
 ) -> Result<(), Error> {
