@@ -2,6 +2,11 @@
 
 use serde_json::{Value, json};
 
+/// Returns the variable with the name of the Pod's node.
+pub(super) fn node_name_variable() -> Value {
+    json!({"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}})
+}
+
 /// Returns a DaemonSet with a Pod in the host's network of every Linux node. `pod` has the containers and volumes. The
 /// service account has the DaemonSet's name.
 pub(super) fn daemon_set(name: &str, namespace: &str, mut pod: Value) -> Value {

@@ -3,7 +3,11 @@
 use api_config::{kubeadm::ClusterConfiguration, kubeconfig::Cluster};
 use serde_json::{Value, json};
 
-use super::{daemon_set::daemon_set, network::USER, proxy::kubeconfig};
+use super::{
+    daemon_set::{daemon_set, node_name_variable},
+    network::USER,
+    proxy::kubeconfig,
+};
 use crate::{Error, images};
 
 /// The namespace of the Leases by which nodes agree on the holder of each address, and of the add-on's Pods.
@@ -96,9 +100,7 @@ fn pod(cluster: &ClusterConfiguration, ranges: &[String]) -> Value {
             "image": images::windlass(cluster),
             "imagePullPolicy": "IfNotPresent",
             "command": command,
-            "env": [
-                {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
-            ],
+            "env": [node_name_variable()],
             "resources": {"requests": {"cpu": "10m", "memory": "20Mi"}},
             "securityContext": {
                 "allowPrivilegeEscalation": false,

@@ -4,7 +4,10 @@
 use api_config::{kubeadm::ClusterConfiguration, kubeconfig::Cluster};
 use serde_json::{Value, json};
 
-use super::{daemon_set::daemon_set, proxy::kubeconfig};
+use super::{
+    daemon_set::{daemon_set, node_name_variable},
+    proxy::kubeconfig,
+};
 use crate::{Error, images};
 
 /// The name of the add-on's objects in kube-system.
@@ -101,9 +104,7 @@ fn pod(cluster: &ClusterConfiguration, ways: RoutingMode) -> Value {
             "image": images::windlass(cluster),
             "imagePullPolicy": "IfNotPresent",
             "command": command,
-            "env": [
-                {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
-            ],
+            "env": [node_name_variable()],
             "resources": {"requests": {"cpu": "10m", "memory": "20Mi"}},
             "securityContext": {"privileged": true},
             "volumeMounts": mounts,

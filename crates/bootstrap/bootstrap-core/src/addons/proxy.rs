@@ -8,7 +8,7 @@ use api_config::{
 };
 use serde_json::{Value, json};
 
-use super::daemon_set::daemon_set;
+use super::daemon_set::{daemon_set, node_name_variable};
 use crate::{Error, constants::BOOTSTRAPPERS_GROUP, hash, images};
 
 /// Returns the objects of the kube-proxy add-on. `api` is the API endpoint for nodes.
@@ -76,9 +76,7 @@ fn access() -> Vec<Value> {
 }
 
 fn pod(image: &str, proxy_env: &[(String, String)]) -> Value {
-    let mut env = vec![
-        json!({"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}),
-    ];
+    let mut env = vec![node_name_variable()];
     env.extend(proxy_env.iter().map(|(name, value)| json!({"name": name, "value": value})));
     json!({
         "containers": [{

@@ -25,6 +25,28 @@ pub struct Machine<'a> {
     pub etcd_members: &'a [EtcdMember],
 }
 
+impl<'a> Machine<'a> {
+    /// Returns the inputs for a machine without CA directories and proxies, with the CA's key, for the first member of
+    /// etcd.
+    pub fn new(
+        cluster: &'a ClusterConfiguration,
+        local: &'a ApiEndpoint,
+        node_name: &'a str,
+        layout: &'a Layout,
+    ) -> Self {
+        Self {
+            cluster,
+            local,
+            node_name,
+            layout,
+            ca_directories: &[],
+            proxy_env: &[],
+            has_ca_key: true,
+            etcd_members: &[],
+        }
+    }
+}
+
 /// The directories in which distributions keep trusted certificates.
 pub const CA_DIRECTORIES: [&str; 5] = [
     "/etc/pki/ca-trust",

@@ -19,12 +19,12 @@ pub fn balancer(cluster: &ClusterConfiguration, of: &NodeBalancer, layout: &Layo
     let servers = Path::new(BALANCER_SERVERS);
     let kubelet_pki = layout.kubelet.join("pki");
     let mut places = vec![
-        Place::new("kubernetes", &layout.kubernetes),
-        Place::new("kubelet-pki", &kubelet_pki),
-        Place { read_only: false, ..Place::new("servers", servers.parent().unwrap_or(servers)) },
+        Mount::new("kubernetes", &layout.kubernetes),
+        Mount::new("kubelet-pki", &kubelet_pki),
+        Mount { read_only: false, ..Mount::new("servers", servers.parent().unwrap_or(servers)) },
     ];
     if !layout.certificates.starts_with(&layout.kubernetes) {
-        places.push(Place::new("certificates", &layout.certificates));
+        places.push(Mount::new("certificates", &layout.certificates));
     }
     let command = vec![
         BINARY.to_owned(),
@@ -61,7 +61,7 @@ pub fn virtual_address(
         command.push(format!("--interface={}", of.interface));
     }
     // A renewal replaces the file, which a mount of the file itself would not follow.
-    let places = vec![Place::new("kubernetes", &layout.kubernetes)];
+    let places = vec![Mount::new("kubernetes", &layout.kubernetes)];
     let capabilities = &["NET_ADMIN", "NET_RAW"];
     let tier = "control-plane";
     pod(cluster, &Program { name: VIRTUAL_ADDRESS, tier, command, capabilities, places })
@@ -73,17 +73,17 @@ struct Program<'a> {
     tier: &'a str,
     command: Vec<String>,
     capabilities: &'a [&'a str],
-    places: Vec<Place<'a>>,
+    places: Vec<Mount<'a>>,
 }
 
 /// A directory of the host, mounted at its own path.
-struct Place<'a> {
+struct Mount<'a> {
     name: &'a str,
     path: &'a Path,
     read_only: bool,
 }
 
-impl<'a> Place<'a> {
+impl<'a> Mount<'a> {
     fn new(name: &'a str, path: &'a Path) -> Self {
         Self { name, path, read_only: true }
     }
@@ -92,8 +92,8 @@ impl<'a> Place<'a> {
 /// Returns a Pod that runs this binary in the host network.
 fn pod(cluster: &ClusterConfiguration, program: &Program<'_>) -> Value {
     let Program { name, tier, command, capabilities, places } = program;
-    let volume = |place: &Place<'_>| json!({"name": place.name, "hostPath": {"path": place.path, "type": "DirectoryOrCreate"}});
-    let mount = |place: &Place<'_>| json!({"name": place.name, "mountPath": place.path, "readOnly": place.read_only});
+    let volume = |place: &Mount<'_>| json!({"name": place.name, "hostPath": {"path": place.path, "type": "DirectoryOrCreate"}});
+    let mount = |place: &Mount<'_>| json!({"name": place.name, "mountPath": place.path, "readOnly": place.read_only});
     let mut container = json!({
         "name": name,
         "image": images::windlass(cluster),

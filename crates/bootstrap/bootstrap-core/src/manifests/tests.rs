@@ -24,16 +24,7 @@ fn given() -> Inputs {
 
 impl Inputs {
     fn machine(&self) -> Machine<'_> {
-        Machine {
-            cluster: &self.cluster,
-            local: &self.local,
-            node_name: "alpha",
-            layout: &self.layout,
-            ca_directories: &[],
-            proxy_env: &[],
-            has_ca_key: true,
-            etcd_members: &[],
-        }
+        Machine::new(&self.cluster, &self.local, "alpha", &self.layout)
     }
 
     fn flags(&self, component: Component) -> Vec<String> {

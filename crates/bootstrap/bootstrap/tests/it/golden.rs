@@ -55,14 +55,8 @@ fn static_pods() {
     let ca_directories: Vec<String> = CA_DIRECTORIES[2..].iter().map(|d| (*d).to_owned()).collect();
     let layout = Layout::default();
     let machine = Machine {
-        cluster: &all.cluster,
-        local: &all.init.local_api_endpoint,
-        node_name: "vm",
-        layout: &layout,
         ca_directories: &ca_directories,
-        proxy_env: &[],
-        has_ca_key: true,
-        etcd_members: &[],
+        ..Machine::new(&all.cluster, &all.init.local_api_endpoint, "vm", &layout)
     };
     for component in
         [Component::ApiServer, Component::ControllerManager, Component::Scheduler, Component::Etcd]

@@ -1,7 +1,7 @@
 //! The flags of the control plane's components: kubeadm's for static Pods, and those of the document.
 
 use api_config::{
-    FeatureGateFlags,
+    CommandLine, FeatureGateFlags,
     kubeadm::{Arg, EmbeddedStore, Etcd},
 };
 use bootstrap_core::manifests::{Component, Machine, manifest};
@@ -43,33 +43,15 @@ fn command(cluster: &Cluster, component: Component) -> Result<Vec<String>, Error
         init.cluster.api_server.extra_args.push(Arg::new("bind-address", "::"));
     }
     let layout = cluster.layout();
-    let pod = manifest(
-        component,
-        &Machine {
-            cluster: &init.cluster,
-            local: &init.init.local_api_endpoint,
-            node_name: &cluster.settings.node_name,
-            layout: &layout,
-            ca_directories: &[],
-            proxy_env: &[],
-            has_ca_key: true,
-            etcd_members: &[],
-        },
-    )?;
+    let (node_name, local) = (&cluster.settings.node_name, &init.init.local_api_endpoint);
+    let pod = manifest(component, &Machine::new(&init.cluster, local, node_name, &layout))?;
     let command = pod["spec"]["containers"][0]["command"].as_array().cloned().unwrap_or_default();
     Ok(command.iter().filter_map(|word| word.as_str().map(str::to_owned)).collect())
 }
 
-/// A command line of one component.
-#[derive(Parser)]
-struct Line<A: clap::Args> {
-    #[command(flatten)]
-    args: A,
-}
-
 /// Parses the command line of a component. `section` is its place in the document.
 fn parse<A: clap::Args>(section: &'static str, command: Vec<String>) -> Result<A, ConfigError> {
-    let parsed = Line::<A>::try_parse_from(command).map_err(|error| ConfigError::Flags {
+    let parsed = CommandLine::<A>::try_parse_from(command).map_err(|error| ConfigError::Flags {
         section,
         message: error.to_string().lines().next().unwrap_or_default().to_owned(),
     })?;

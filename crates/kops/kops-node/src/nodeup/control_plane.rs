@@ -314,20 +314,11 @@ mod tests {
         .init(Some(("cp-1", "172.29.0.2".parse().unwrap())));
         init.cluster.etcd.local = Some(api_config::kubeadm::LocalEtcd::default());
         let layout = Layout::default();
-        let pod = bootstrap_core::manifests::manifest(
-            bootstrap_core::manifests::Component::Etcd,
-            &bootstrap_core::manifests::Machine {
-                cluster: &init.cluster,
-                local: &init.init.local_api_endpoint,
-                node_name: "cp-1",
-                layout: &layout,
-                ca_directories: &[],
-                proxy_env: &[],
-                has_ca_key: true,
-                etcd_members: &[],
-            },
-        )
-        .unwrap();
+        let local = &init.init.local_api_endpoint;
+        let machine =
+            bootstrap_core::manifests::Machine::new(&init.cluster, local, "cp-1", &layout);
+        let etcd = bootstrap_core::manifests::Component::Etcd;
+        let pod = bootstrap_core::manifests::manifest(etcd, &machine).unwrap();
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("etcd+json.json"), request_patch().to_string()).unwrap();
         let pod = Patches::load(dir.path()).unwrap().apply("etcd", pod).unwrap();

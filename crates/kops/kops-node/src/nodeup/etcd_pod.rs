@@ -33,19 +33,9 @@ fn etcd_pod(
 ) -> Result<Value, Error> {
     let (mut cluster, layout) = (init.cluster.clone(), Layout::default());
     cluster.etcd.local = Some(local);
-    let mut pod = manifests::manifest(
-        Component::Etcd,
-        &manifests::Machine {
-            cluster: &cluster,
-            local: &init.init.local_api_endpoint,
-            node_name,
-            layout: &layout,
-            ca_directories: &[],
-            proxy_env: &[],
-            has_ca_key: true,
-            etcd_members: &[],
-        },
-    )?;
+    let endpoint = &init.init.local_api_endpoint;
+    let machine = manifests::Machine::new(&cluster, endpoint, node_name, &layout);
+    let mut pod = manifests::manifest(Component::Etcd, &machine)?;
     let name = format!("etcd-{}", etcd.name);
     pod.set("metadata.name", name.as_str());
     pod.set("metadata.labels.component", name.as_str());
