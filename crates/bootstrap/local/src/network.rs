@@ -240,7 +240,7 @@ fn install(network: &Network, node_network: NodeNetwork) -> Result<(), Error> {
         None => 0,
     };
     let plugin = cni::Network { subnets: node_network.ranges, mtu, ..network.plugin.clone() };
-    let put = if network.guest { cni::install_copy } else { cni::install };
-    put(&network.conf_dir, &network.bin_dir, &network.binary, &plugin)?;
+    let file = if network.guest { cni::PluginFile::Copy } else { cni::PluginFile::Link };
+    cni::install(&network.conf_dir, &network.bin_dir, &network.binary, file, &plugin)?;
     Ok(())
 }

@@ -38,7 +38,16 @@ pub struct InstallError {
     source: io::Error,
 }
 
-/// Updates the configuration and the links to `binary`. Returns `true` if the configuration changed.
+/// The file of the plugin in the directory of plugins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PluginFile {
+    /// A link to the binary.
+    Link,
+    /// A copy of the binary, for an agent in a Pod, whose files the runtime cannot see.
+    Copy,
+}
+
+/// Updates the configuration and the plugins. Returns `true` if the configuration changed.
 ///
 /// The configuration is written last, because a runtime that sees it may call the plugin at once. An existing
 /// `loopback` plugin of another installation is kept.
@@ -46,23 +55,24 @@ pub fn install(
     conf_dir: &Path,
     bin_dir: &Path,
     binary: &Path,
+    file: PluginFile,
     network: &Network,
 ) -> Result<bool, InstallError> {
     create(bin_dir)?;
-    for name in [PLUGIN, "loopback"] {
-        link(bin_dir, name, binary)?;
+    match file {
+        PluginFile::Link => {
+            link(bin_dir, PLUGIN, binary)?;
+            link(bin_dir, "loopback", binary)?;
+        }
+        PluginFile::Copy => {
+            copy(bin_dir, binary)?;
+            link(bin_dir, "loopback", Path::new(PLUGIN))?;
+        }
     }
     configure(conf_dir, network)
 }
 
-/// Like [`install`], for an agent in a Pod. The runtime cannot see the Pod's files, so it gets a copy of `binary`.
-pub fn install_copy(
-    conf_dir: &Path,
-    bin_dir: &Path,
-    binary: &Path,
-    network: &Network,
-) -> Result<bool, InstallError> {
-    create(bin_dir)?;
+fn copy(bin_dir: &Path, binary: &Path) -> Result<(), InstallError> {
     let plugin = bin_dir.join(PLUGIN);
     let read = |path: &Path| fs::read(path).map_err(install_error("reading", path));
     if !plugin.exists() || read(&plugin)? != read(binary)? {
@@ -71,8 +81,7 @@ pub fn install_copy(
         fs::copy(binary, &beside).map_err(install_error("copying the plugin to", &beside))?;
         fs::rename(&beside, &plugin).map_err(install_error("copying the plugin to", &plugin))?;
     }
-    link(bin_dir, "loopback", Path::new(PLUGIN))?;
-    configure(conf_dir, network)
+    Ok(())
 }
 
 /// Returns the first configuration of another network, which a runtime might prefer to this one.
@@ -177,7 +186,7 @@ mod tests {
         };
         for content in ["one", "two"] {
             fs::write(&binary, content).unwrap();
-            install_copy(&conf, &bin, &binary, &network).unwrap();
+            install(&conf, &bin, &binary, PluginFile::Copy, &network).unwrap();
             assert_eq!(fs::read_to_string(bin.join(PLUGIN)).unwrap(), content);
             assert_eq!(fs::read_to_string(bin.join("loopback")).unwrap(), content);
         }
@@ -201,17 +210,17 @@ mod tests {
             mtu: 0,
             data_dir: "/var/lib/windlass/cni".into(),
         };
-        assert!(install(&conf, &bin, &binary, &network).unwrap());
-        assert!(!install(&conf, &bin, &binary, &network).unwrap());
+        assert!(install(&conf, &bin, &binary, PluginFile::Link, &network).unwrap());
+        assert!(!install(&conf, &bin, &binary, PluginFile::Link, &network).unwrap());
         let moved = root.path().join("moved");
         fs::rename(&binary, &moved).unwrap();
-        assert!(!install(&conf, &bin, &moved, &network).unwrap());
+        assert!(!install(&conf, &bin, &moved, PluginFile::Link, &network).unwrap());
         for name in [PLUGIN, "loopback"] {
             assert_eq!(fs::read_link(bin.join(name)).unwrap(), moved);
         }
         fs::remove_file(bin.join("loopback")).unwrap();
         fs::write(bin.join("loopback"), "another's").unwrap();
-        install(&conf, &bin, &moved, &network).unwrap();
+        install(&conf, &bin, &moved, PluginFile::Link, &network).unwrap();
         uninstall(&conf, &bin, &moved).unwrap();
         uninstall(&conf, &bin, &moved).unwrap();
         assert_eq!(fs::read_dir(&conf).unwrap().count(), 0);

@@ -31,7 +31,7 @@ use std::{
 
 pub use forward::{allow_forwarding, disallow_forwarding};
 pub use install::{
-    InstallError, Network, PLUGIN, foreign_configuration, install, install_copy, uninstall,
+    InstallError, Network, PLUGIN, PluginFile, foreign_configuration, install, uninstall,
 };
 use netlink::Kernel;
 pub use results::forget_results;
