@@ -81,6 +81,30 @@ pub struct Settings {
     pub config: ClusterConfig,
 }
 
+impl Settings {
+    /// Returns the settings of a cluster's first node, with one control plane and IPv4.
+    pub(crate) fn first_node(node_name: String, address: IpAddr) -> Self {
+        Self {
+            node_name,
+            address,
+            api_port: 6443,
+            kubelet_port: 10250,
+            pod_cidr: "10.244.0.0/16".to_owned(),
+            service_cidr: "10.96.0.0/12".to_owned(),
+            dns_domain: "cluster.local".to_owned(),
+            tunnel: false,
+            snapshots: None,
+            etcd: None,
+            control_plane: true,
+            link: None,
+            member_of: None,
+            kubeconfig: None,
+            extra_mounts: Vec::new(),
+            config: ClusterConfig::default(),
+        }
+    }
+}
+
 /// Returns the encryption configuration of the cluster with this root. Without the file, nothing is encrypted.
 pub(crate) fn encryption_file(root: &Path) -> PathBuf {
     root.join("encryption-config.yaml")
@@ -278,23 +302,6 @@ impl Cluster {
 /// Returns a cluster with one node for tests.
 #[cfg(test)]
 pub(crate) fn example(root: &Path) -> Cluster {
-    let settings = Settings {
-        node_name: "vm".to_owned(),
-        address: [192, 0, 2, 10].into(),
-        api_port: 6443,
-        kubelet_port: 10250,
-        pod_cidr: "10.244.0.0/16".to_owned(),
-        service_cidr: "10.96.0.0/12".to_owned(),
-        dns_domain: "cluster.local".to_owned(),
-        tunnel: false,
-        snapshots: None,
-        etcd: None,
-        control_plane: true,
-        link: None,
-        member_of: None,
-        kubeconfig: None,
-        extra_mounts: Vec::new(),
-        config: ClusterConfig::default(),
-    };
+    let settings = Settings::first_node("vm".to_owned(), [192, 0, 2, 10].into());
     Cluster { name: "test".to_owned(), root: root.to_owned(), settings }
 }

@@ -20,6 +20,7 @@ use crate::{
 /// Stops a cluster and removes everything that it created.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
+    /// The cluster.
     #[command(flatten)]
     pub cluster: ClusterArgs,
     /// The kubeconfig from which to remove the cluster's context [default: the one that `up` changed]

@@ -7,6 +7,7 @@ use crate::{cluster_args::ClusterArgs, error::Error};
 /// Runs the installed kubectl as the cluster's administrator
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
+    /// The cluster.
     #[command(flatten)]
     pub cluster: ClusterArgs,
     /// kubectl's arguments

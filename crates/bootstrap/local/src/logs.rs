@@ -15,6 +15,7 @@ pub struct Args {
     /// The process, or a component that runs in it
     #[arg(value_enum)]
     pub component: LoggingProcess,
+    /// The cluster.
     #[command(flatten)]
     pub cluster: ClusterArgs,
     /// The node [default: this host]

@@ -22,7 +22,7 @@ use client::Client;
 
 use self::{
     apply::Kinds,
-    files::{Content, Stamp},
+    files::{Content, FileError, Stamp},
     record::{FileState, Key, RECORD, Record},
 };
 pub(crate) use self::{files::DIRECTORY, report::report};
@@ -198,7 +198,7 @@ impl Pass<'_> {
     async fn file(
         &mut self,
         name: &str,
-        read: Result<Content, String>,
+        read: Result<Content, FileError>,
         record: &mut Record,
         path: &Path,
     ) -> Result<FileState, ManifestsError> {
@@ -206,7 +206,7 @@ impl Pass<'_> {
             Ok(content) => content,
             Err(error) => {
                 self.keep(record, |file| file == name);
-                return Ok(FileState { hash: String::new(), errors: vec![error] });
+                return Ok(FileState { hash: String::new(), errors: vec![error.to_string()] });
             }
         };
         let mut state = FileState { hash: content.hash, errors: Vec::new() };

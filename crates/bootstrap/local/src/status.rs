@@ -14,6 +14,7 @@ use crate::{
 /// Reports which parts of a cluster run, and the causes of problems.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
+    /// The cluster.
     #[command(flatten)]
     pub cluster: ClusterArgs,
 }

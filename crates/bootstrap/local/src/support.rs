@@ -20,6 +20,7 @@ use redact::Redactor;
 pub struct Args {
     /// The directory to create
     pub directory: PathBuf,
+    /// The cluster.
     #[command(flatten)]
     pub cluster: ClusterArgs,
 }

@@ -84,17 +84,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let root = Cluster::at(&args.name, args.root.as_deref());
     let (mut cluster, old) = load_or_plan(&args, &root)?;
     mark::claim(&root, &args.name)?;
-    cluster.settings.kubeconfig = Some(context::path(args.kubeconfig.as_deref()));
-    if let Some(every) = args.snapshot_every {
-        cluster.settings.snapshots = Some((every.to_std().as_secs(), args.snapshot_keep));
-    }
-    if args.secrets_encryption {
-        if cluster.is_replicated() {
-            return Err(Error::SharedEncryption);
-        }
-        configure::check_encryption(&cluster.settings.config)?;
-        secrets::create(&encryption_file(&root))?;
-    }
+    apply_flags(&args, &mut cluster)?;
     let progress = Progress::stderr(Recorder::new(&root, "up"));
     let served = Role::ControlPlane.document(&cluster);
     let served_balancers = !served.as_ref().unwrap_or(&old).load_balancer.disabled;
@@ -154,6 +144,22 @@ pub async fn run(args: Args) -> Result<(), Error> {
         started.elapsed().as_secs_f64(),
         context::name(&cluster)
     ));
+    Ok(())
+}
+
+/// Applies the flags that change settings of a new or an existing cluster.
+fn apply_flags(args: &Args, cluster: &mut Cluster) -> Result<(), Error> {
+    cluster.settings.kubeconfig = Some(context::path(args.kubeconfig.as_deref()));
+    if let Some(every) = args.snapshot_every {
+        cluster.settings.snapshots = Some((every.to_std().as_secs(), args.snapshot_keep));
+    }
+    if args.secrets_encryption {
+        if cluster.is_replicated() {
+            return Err(Error::SharedEncryption);
+        }
+        configure::check_encryption(&cluster.settings.config)?;
+        secrets::create(&encryption_file(&cluster.root))?;
+    }
     Ok(())
 }
 
@@ -268,25 +274,14 @@ fn new_cluster(args: &Args, config: &ClusterConfig, root: &Path) -> Result<Clust
         None => Ok(ipv4.to_owned()),
     };
     let settings = Settings {
-        node_name: rt::node_name(),
-        address,
-        api_port: 6443,
-        kubelet_port: 10250,
         pod_cidr: range_list(&networking.pod_subnet, "10.244.0.0/16", "fd00:10:244::/56")?,
         service_cidr: range_list(&networking.service_subnet, "10.96.0.0/12", "fd00:10:96::/112")?,
-        dns_domain: "cluster.local".to_owned(),
         tunnel: networking.tunnel,
-        snapshots: None,
         etcd: match control_planes(config) {
             1 => None,
             _ => Some(replicated::etcd_tag()?),
         },
-        control_plane: true,
-        link: None,
-        member_of: None,
-        kubeconfig: None,
-        extra_mounts: Vec::new(),
-        config: ClusterConfig::default(),
+        ..Settings::first_node(rt::node_name(), address)
     };
     Ok(Cluster { name: args.name.clone(), root: root.to_owned(), settings })
 }

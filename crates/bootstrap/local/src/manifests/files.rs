@@ -9,6 +9,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use api_codec::YamlError;
 use data_encoding::HEXLOWER;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -50,6 +51,27 @@ pub(super) struct Content {
     pub(super) objects: Vec<Value>,
 }
 
+/// The error of a file whose objects cannot be applied.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FileError {
+    #[error("reading it: {0}")]
+    Read(#[from] std::io::Error),
+    #[error("it is not a regular file")]
+    NotRegular,
+    #[error("every user may write to it; run chmod o-w")]
+    Writable,
+    #[error("it has more than {} MiB; split it", MAX_BYTES >> 20)]
+    Size,
+    #[error("it is not text in UTF-8")]
+    Encoding,
+    #[error(transparent)]
+    Documents(#[from] YamlError),
+    #[error("document {number}: {source}")]
+    Document { number: usize, source: YamlError },
+    #[error("it has more than {MAX_OBJECTS} objects; split it")]
+    Objects,
+}
+
 /// Returns the manifests in a directory. Hidden files, which editors create, and files of other types are left out.
 pub(super) fn scan(directory: &Path) -> Result<BTreeMap<String, Stamp>, ManifestsError> {
     let failed = |source| ManifestsError::Directory { path: directory.to_owned(), source };
@@ -86,7 +108,7 @@ pub(super) fn scan(directory: &Path) -> Result<BTreeMap<String, Stamp>, Manifest
 }
 
 /// Returns the hash of a file.
-pub(super) fn hash(path: &Path) -> Result<String, String> {
+pub(super) fn hash(path: &Path) -> Result<String, FileError> {
     Ok(digest(&bytes(path)?))
 }
 
@@ -94,16 +116,15 @@ fn digest(bytes: &[u8]) -> String {
     HEXLOWER.encode(&Sha256::digest(bytes))
 }
 
-/// Reads the objects of a file. The items of a List are objects of their own. Returns a message for the user on errors.
-pub(super) fn read(path: &Path) -> Result<Content, String> {
+/// Reads the objects of a file. The items of a List are objects of their own.
+pub(super) fn read(path: &Path) -> Result<Content, FileError> {
     let bytes = bytes(path)?;
     let hash = digest(&bytes);
-    let text = std::str::from_utf8(&bytes).map_err(|_| "it is not text in UTF-8".to_owned())?;
+    let text = std::str::from_utf8(&bytes).map_err(|_| FileError::Encoding)?;
     let mut objects = Vec::new();
-    let documents = api_codec::yaml_documents(text).map_err(|error| error.to_string())?;
-    for (number, document) in documents.into_iter().enumerate() {
-        let at = |error: &dyn std::fmt::Display| format!("document {}: {error}", number + 1);
-        match api_codec::from_yaml(document.as_bytes()).map_err(|error| at(&error))? {
+    for (index, document) in api_codec::yaml_documents(text)?.into_iter().enumerate() {
+        let at = |source| FileError::Document { number: index + 1, source };
+        match api_codec::from_yaml(document.as_bytes()).map_err(at)? {
             Value::Null => {}
             Value::Object(mut list)
                 if list.get("items").is_some_and(Value::is_array)
@@ -116,7 +137,7 @@ pub(super) fn read(path: &Path) -> Result<Content, String> {
             object => objects.push(object),
         }
         if objects.len() > MAX_OBJECTS {
-            return Err(format!("it has more than {MAX_OBJECTS} objects; split it"));
+            return Err(FileError::Objects);
         }
     }
     Ok(Content { hash, objects })
@@ -126,23 +147,21 @@ fn is_list(kind: &str) -> bool {
     kind.ends_with("List")
 }
 
-fn bytes(path: &Path) -> Result<Vec<u8>, String> {
-    let failed = |error: std::io::Error| format!("reading it: {error}");
+fn bytes(path: &Path) -> Result<Vec<u8>, FileError> {
     // A pipe would otherwise wait for its writer.
     let mut options = OpenOptions::new();
-    let file = options.read(true).custom_flags(nix::libc::O_NONBLOCK).open(path);
-    let file = file.map_err(failed)?;
-    let meta = file.metadata().map_err(failed)?;
+    let file = options.read(true).custom_flags(nix::libc::O_NONBLOCK).open(path)?;
+    let meta = file.metadata()?;
     if !meta.is_file() {
-        return Err("it is not a regular file".to_owned());
+        return Err(FileError::NotRegular);
     }
     if meta.mode() & WRITABLE != 0 {
-        return Err("every user may write to it; run chmod o-w".to_owned());
+        return Err(FileError::Writable);
     }
     let mut bytes = Vec::new();
-    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_BYTES {
-        return Err(format!("it has more than {} MiB; split it", MAX_BYTES >> 20));
+        return Err(FileError::Size);
     }
     Ok(bytes)
 }
@@ -155,7 +174,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.yaml");
         fs::write(&path, text).unwrap();
-        read(&path).map(|content| content.objects)
+        read(&path).map(|content| content.objects).map_err(|error| error.to_string())
     }
 
     fn names(text: &str) -> Vec<String> {
@@ -211,7 +230,7 @@ mod tests {
         let found = scan(dir.path()).unwrap();
         assert_eq!(found.keys().collect::<Vec<_>>(), ["a.yaml", "b.YML", "c.json", "g.yaml"]);
         let error = read(&dir.path().join("g.yaml")).unwrap_err();
-        assert!(error.contains("not a regular file"), "{error}");
+        assert!(matches!(error, FileError::NotRegular), "{error}");
         for number in 0..MAX_FILES {
             fs::write(dir.path().join(format!("{number}.yaml")), "").unwrap();
         }
