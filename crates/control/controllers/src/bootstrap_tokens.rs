@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api_meta::{ObjectMeta, Timestamp, Tree as _, null_default};
+use api_meta::{ObjectMeta, Timestamp, Tree as _};
 use bootstrap_core::{
     discovery::{CLUSTER_INFO, SIGNATURE_PREFIX, sign},
     tokens::{self, Token},
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::{
     context::{Context, synced},
     shared::Watched,
-    views::Labels,
+    views::{ConfigMap, Labels},
 };
 
 const PUBLIC: &str = "kube-public";
@@ -64,13 +64,7 @@ struct ClusterInfo {
 
 impl<'de> Deserialize<'de> for ClusterInfo {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        struct Whole {
-            metadata: ObjectMeta,
-            #[serde(default, deserialize_with = "null_default")]
-            data: Labels,
-        }
-        let whole = Whole::deserialize(deserializer)?;
+        let whole = ConfigMap::deserialize(deserializer)?;
         let ours = whole.metadata.namespace == PUBLIC && whole.metadata.name == CLUSTER_INFO;
         Ok(if ours { Self { meta: whole.metadata, data: whole.data } } else { Self::default() })
     }

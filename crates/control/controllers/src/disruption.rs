@@ -21,13 +21,13 @@ use crate::{
 #[serde(default)]
 struct Budget {
     metadata: ObjectMeta,
-    spec: Spec,
+    spec: BudgetSpec,
     status: Value,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Spec {
+struct BudgetSpec {
     selector: Option<LabelSelector>,
     min_available: Option<IntOrString>,
     max_unavailable: Option<IntOrString>,
@@ -130,7 +130,7 @@ fn plan(
 }
 
 /// Returns (Pods expected, Pods that must be healthy).
-fn desired(spec: &Spec, count: i64, replicas: i64) -> Result<(i64, i64), ScaleError> {
+fn desired(spec: &BudgetSpec, count: i64, replicas: i64) -> Result<(i64, i64), ScaleError> {
     if let Some(max) = &spec.max_unavailable {
         let unavailable = max.scaled(replicas, true)?;
         return Ok((replicas, (replicas - unavailable).max(0)));

@@ -32,13 +32,13 @@ const SETTLE: Duration = Duration::from_millis(500);
 #[serde(default)]
 struct Quota {
     metadata: ObjectMeta,
-    spec: Spec,
+    spec: QuotaSpec,
     status: Value,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Spec {
+struct QuotaSpec {
     #[serde(deserialize_with = "null_default")]
     hard: Amounts,
     scopes: Value,

@@ -1,6 +1,6 @@
 //! Publishes the ConfigMap `kube-root-ca.crt` in every namespace, with the CA that verifies the API server.
 
-use api_meta::{ObjectMeta, null_default};
+use api_meta::ObjectMeta;
 use client::{Error, Resource, WorkQueue};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::{
     context::{Context, synced},
     shared::Watched,
-    views::{Labels, Namespace},
+    views::{self, Labels, Namespace},
 };
 
 const NAME: &str = "kube-root-ca.crt";
@@ -24,13 +24,7 @@ struct ConfigMap {
 
 impl<'de> Deserialize<'de> for ConfigMap {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        struct Whole {
-            metadata: ObjectMeta,
-            #[serde(default, deserialize_with = "null_default")]
-            data: Labels,
-        }
-        let whole = Whole::deserialize(deserializer)?;
+        let whole = views::ConfigMap::deserialize(deserializer)?;
         if whole.metadata.name == NAME {
             return Ok(Self { metadata: whole.metadata, data: Some(whole.data) });
         }

@@ -1,6 +1,7 @@
 //! The fields that controllers read. Informers cache nothing else, so each field costs memory for every object.
 
 mod condition;
+mod config_map;
 mod devices;
 mod labels;
 mod namespace;
@@ -12,6 +13,7 @@ mod taint;
 mod workloads;
 
 pub(crate) use condition::*;
+pub(crate) use config_map::*;
 pub(crate) use devices::*;
 pub(crate) use labels::*;
 pub(crate) use namespace::*;

@@ -28,6 +28,13 @@ async fn family(api: &FakeApi) {
     api.create(&Resource::CONFIG_MAPS, owned("loose", &top, false)).await;
 }
 
+/// Serves a custom kind.
+fn serve_widgets(api: &FakeApi) -> Resource {
+    let [group, version, plural, kind] = ["example.com", "v1", "widgets", "Widget"];
+    api.serve(testkit::ServedResource { group, version, plural, kind, namespaced: true });
+    Resource::constant(group, version, plural, kind, true)
+}
+
 fn left(api: &FakeApi) -> usize {
     let kinds =
         [Resource::DEPLOYMENTS, Resource::REPLICA_SETS, Resource::PODS, Resource::CONFIG_MAPS];
@@ -92,14 +99,7 @@ async fn deletes_objects_of_absent_owners_and_later_kinds() {
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "ghost", "uid": "never"}});
     api.create(&Resource::CONFIG_MAPS, owned("haunted", &ghost, true)).await;
     api.until("it is gone", |api| left(api) == 0).await;
-    let widget = Resource::constant("example.com", "v1", "widgets", "Widget", true);
-    api.serve(testkit::ServedResource {
-        group: "example.com",
-        version: "v1",
-        plural: "widgets",
-        kind: "Widget",
-        namespaced: true,
-    });
+    let widget = serve_widgets(api);
     api.create(
         &Resource::CUSTOM_RESOURCE_DEFINITIONS,
         json!({"metadata": {"name": "widgets.example.com"}}),
@@ -118,14 +118,7 @@ async fn deletes_objects_of_absent_owners_and_later_kinds() {
 async fn unlistable_kind_neither_blocks_nor_loses_dependents() {
     let cluster = Cluster::start(GC, Config::default());
     let api = &cluster.api;
-    let widget = Resource::constant("example.com", "v1", "widgets", "Widget", true);
-    api.serve(testkit::ServedResource {
-        group: "example.com",
-        version: "v1",
-        plural: "widgets",
-        kind: "Widget",
-        namespaced: true,
-    });
+    let widget = serve_widgets(api);
     api.set_broken("widgets", true);
     let owner = api.create(&widget, named("w")).await;
     api.create(&Resource::CONFIG_MAPS, owned("of-widget", &owner, true)).await;
