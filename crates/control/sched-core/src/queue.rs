@@ -79,6 +79,22 @@ struct QueuedPod {
     errored: bool,
 }
 
+impl QueuedPod {
+    /// Creates the entry of a Pod that is in no part of the queue yet.
+    fn new(pod: Arc<Pod>, now: u64) -> Self {
+        Self {
+            pod,
+            state: QueueState::Out,
+            since: now,
+            order: 0,
+            attempts: 0,
+            entered: None,
+            rejected_by: 0,
+            errored: false,
+        }
+    }
+}
+
 type Uid = Arc<str>;
 
 /// The unscheduled Pods, by priority and then arrival. Failed ones wait for a backoff or an event that may help.
@@ -124,17 +140,7 @@ impl Queue {
         let held = is_held(cluster, &pod);
         let uid = pod.id.uid.clone();
         let Some(waiting) = self.pods.get_mut(&uid) else {
-            let waiting = QueuedPod {
-                pod: pod.clone(),
-                state: QueueState::Out,
-                since: now,
-                order: 0,
-                attempts: 0,
-                entered: None,
-                rejected_by: 0,
-                errored: false,
-            };
-            self.pods.insert(uid.clone(), waiting);
+            self.pods.insert(uid.clone(), QueuedPod::new(pod.clone(), now));
             let state = if held { QueueState::Gated } else { QueueState::Active };
             self.move_to(&uid, state, POD_ADDED, now);
             return;
@@ -189,16 +195,7 @@ impl Queue {
     /// Requeues a Pod with a backoff after an error, such as a failed binding.
     pub(crate) fn requeue(&mut self, pod: Arc<Pod>, tries: Tries, now: u64) {
         let uid = pod.id.uid.clone();
-        let waiting = self.pods.entry(uid.clone()).or_insert(QueuedPod {
-            pod,
-            state: QueueState::Out,
-            since: now,
-            order: 0,
-            attempts: 0,
-            entered: None,
-            rejected_by: 0,
-            errored: true,
-        });
+        let waiting = self.pods.entry(uid.clone()).or_insert_with(|| QueuedPod::new(pod, now));
         waiting.errored = true;
         waiting.attempts = tries.attempts;
         waiting.entered = Some(tries.since);
