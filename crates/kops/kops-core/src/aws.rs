@@ -13,6 +13,7 @@ mod ec2;
 mod elbv2;
 mod event;
 mod existing;
+mod family;
 pub(crate) mod fields;
 mod gateway;
 mod iam;

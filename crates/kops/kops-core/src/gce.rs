@@ -5,6 +5,7 @@
 
 mod balancer;
 mod disk;
+mod family;
 mod firewall;
 mod iam;
 mod instance;
@@ -22,7 +23,7 @@ pub(crate) use self::{
     },
     disk::Disk,
     firewall::{Allowed, FirewallRule},
-    iam::{BucketMember, ProjectBinding, ServiceAccount},
+    iam::{RoleBinding, RoleScope, ServiceAccount},
     instance::{
         Accelerator, AliasRange, BootDisk, InstanceGroupManager, InstanceTemplate, Scheduling,
     },

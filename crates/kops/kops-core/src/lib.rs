@@ -37,6 +37,7 @@ mod node;
 mod node_inputs;
 mod pods;
 mod ranges;
+mod reference;
 mod registry_auth;
 pub mod render;
 pub mod restore;

@@ -4,17 +4,11 @@ use api_meta::Tree as _;
 use serde_json::{Value, json};
 
 use super::{
-    answers::Answers,
-    call::Call,
-    existing::{ExistingResource, Fields, IdentifiedResource, Ids},
+    family::*,
     fields::{fields, id},
-    kind::Ref,
     load_balancer::alias,
-    operations::{Creation, Header, IdSource, Limit, Operations, Update},
-    scope::Scope,
-    writer::Writer,
 };
-use crate::{error::Error, names::dns_name, terraform::hcl::Block};
+use crate::names::dns_name;
 
 fn route53(operation: &'static str, parameters: Value) -> Call {
     Call::new("route53", operation, parameters)

@@ -6,16 +6,9 @@ use api_meta::Tree as _;
 use serde_json::{Value, json};
 
 use super::{
-    answers::Answers,
-    call::Call,
-    existing::{ExistingResource, Fields, IdentifiedResource, Ids},
+    family::*,
     fields::{document, fields, id, is_owned, tag_pairs, tags},
-    kind::{Ref, Tags},
-    operations::{Creation, Header, IdSource, Operations, Update},
-    scope::Scope,
-    writer::Writer,
 };
-use crate::{error::Error, terraform::hcl::Block};
 
 fn events(operation: &'static str, parameters: Value) -> Call {
     Call::new("events", operation, parameters)

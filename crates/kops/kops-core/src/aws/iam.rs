@@ -6,18 +6,8 @@ use api_meta::Tree as _;
 use serde_json::{Value, json};
 
 use super::{
-    answers::Answers,
-    call::Call,
-    existing::{ExistingResource, Fields, IdentifiedResource, Ids},
+    family::*,
     fields::{document, fields, is_owned, put_tags, sorted, tag_pairs, tags},
-    kind::{Ref, Tags},
-    operations::{Creation, Header, IdSource, Operations, Update},
-    scope::Scope,
-    writer::Writer,
-};
-use crate::{
-    error::Error,
-    terraform::hcl::{Block, Expr},
 };
 
 fn iam(operation: &'static str, parameters: Value) -> Call {

@@ -9,20 +9,10 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    answers::Answers,
-    call::Call,
     ec2::{Listing, delete, with_tags},
-    existing::{ExistingResource, Fields, IdentifiedResource, Ids},
+    family::*,
     fields::{fields, id, id_list, sorted, tag_pairs, tags},
-    kind::{Ref, Tags},
-    operations::{Creation, Header, Operations, Update},
-    scope::Scope,
     volume::Ebs,
-    writer::Writer,
-};
-use crate::{
-    error::Error,
-    terraform::hcl::{Block, Expr},
 };
 
 const LAUNCH_TEMPLATES: Listing = Listing {

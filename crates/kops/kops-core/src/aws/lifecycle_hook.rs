@@ -9,17 +9,10 @@ use api_meta::Tree as _;
 use serde_json::{Value, json};
 
 use super::{
-    answers::Answers,
-    call::Call,
-    existing::{ExistingResource, Fields, IdentifiedResource, Ids},
+    family::*,
     fields::{fields, id, tags},
-    kind::Ref,
-    operations::{Creation, Header, IdSource, Operations, Update},
     scaling_group::{autoscaling, present},
-    scope::Scope,
-    writer::Writer,
 };
-use crate::{error::Error, terraform::hcl::Block};
 
 /// The prefix of the tags that record hooks. The hook's name follows; the value is [`record`].
 const RECORD: &str = "kops.k8s.io/lifecycle-hook/";

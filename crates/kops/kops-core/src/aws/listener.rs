@@ -4,21 +4,11 @@ use api_meta::Tree as _;
 use serde_json::{Value, json};
 
 use super::{
-    answers::Answers,
-    call::Call,
     elbv2::{
         add_tags, attribute_pairs, attributes, elbv2, own_balancers, own_tags, target_group_items,
     },
-    existing::{ExistingResource, Fields, IdentifiedResource, Ids},
+    family::*,
     fields::{fields, id, put_tags, tag_pairs},
-    kind::{Ref, Tags},
-    operations::{Creation, Header, IdSource, Operations, Update},
-    scope::Scope,
-    writer::Writer,
-};
-use crate::{
-    error::Error,
-    terraform::hcl::{Block, Expr},
 };
 
 /// The attributes of a target group.

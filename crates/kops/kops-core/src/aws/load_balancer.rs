@@ -4,24 +4,14 @@ use api_meta::Tree as _;
 use serde_json::{Value, json};
 
 use super::{
-    answers::Answers,
-    call::Call,
     elbv2::{
         add_tags, attribute_pairs, attributes, balancer_items, elbv2, own_balancers, own_tags,
         tag_queries,
     },
-    existing::{ExistingResource, Fields, IdentifiedResource, Ids},
+    family::*,
     fields::{fields, id, id_list, put_tags, sorted, tag_pairs},
-    kind::{Kind, Ref, Tags},
-    operations::{Creation, Header, IdSource, Limit, Operations, Update},
-    scope::Scope,
-    writer::Writer,
 };
-use crate::{
-    error::Error,
-    names::dns_name,
-    terraform::hcl::{Block, Expr},
-};
+use crate::names::dns_name;
 
 /// Returns the DNS name and the hosted zone in a description of a load balancer.
 pub(crate) fn described_alias(balancer: &Value) -> String {

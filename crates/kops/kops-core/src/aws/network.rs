@@ -4,19 +4,9 @@ use api_meta::Tree as _;
 use serde_json::json;
 
 use super::{
-    answers::Answers,
-    call::Call,
     ec2::{Listing, delete, has_owner, with_tags},
-    existing::{ExistingResource, Fields, IdentifiedResource, Ids},
+    family::*,
     fields::{TAG, fields, id, sorted},
-    kind::Ref,
-    operations::{Creation, Header, IdSource, Operations, Update},
-    scope::Scope,
-    writer::Writer,
-};
-use crate::{
-    error::Error,
-    terraform::hcl::{Block, Expr},
 };
 
 const VPCS: Listing = Listing { operation: "DescribeVpcs", list: "vpcSet", id: "vpcId" };

@@ -4,18 +4,8 @@ use api_meta::Tree as _;
 use serde_json::{Value, json};
 
 use super::{
-    answers::Answers,
-    call::Call,
-    existing::{ExistingResource, Fields, IdentifiedResource, Ids},
+    family::*,
     fields::{fields, id, id_list, is_owned, put_tags, sorted, tag_pairs, tags},
-    kind::{Ref, Tags},
-    operations::{Creation, Header, IdSource, Limit, Operations, Update},
-    scope::Scope,
-    writer::Writer,
-};
-use crate::{
-    error::Error,
-    terraform::hcl::{Block, Expr},
 };
 
 /// The most scaling groups in one page, AWS' limit.

@@ -5,15 +5,9 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::json;
 
 use super::{
-    answers::Answers,
-    call::Call,
     ec2::{Listing, delete, with_tags},
-    existing::{ExistingResource, Fields, IdentifiedResource, Ids},
-    operations::{Creation, Header, Operations},
-    scope::Scope,
-    writer::Writer,
+    family::*,
 };
-use crate::{error::Error, terraform::hcl::Block};
 
 const KEY_PAIRS: Listing = Listing { operation: "DescribeKeyPairs", list: "keySet", id: "keyName" };
 

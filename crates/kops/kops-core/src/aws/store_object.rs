@@ -1,13 +1,6 @@
 //! Objects of the state store, which only Terraform writes as resources.
 
-use super::{
-    answers::Answers,
-    call::Call,
-    existing::{ExistingResource, IdentifiedResource, Ids},
-    operations::{Creation, Header, Operations},
-    scope::Scope,
-    writer::Writer,
-};
+use super::family::*;
 pub use crate::terraform::files::StoreObject;
 use crate::{
     error::Error,

@@ -4,19 +4,9 @@ use api_meta::Tree as _;
 use serde_json::json;
 
 use super::{
-    answers::Answers,
-    call::Call,
     ec2::{Listing, delete, with_tags},
-    existing::{ExistingResource, Fields, IdentifiedResource, Ids},
+    family::*,
     fields::{fields, id},
-    kind::Ref,
-    operations::{Creation, Header, Limit, Operations, Update},
-    scope::Scope,
-    writer::Writer,
-};
-use crate::{
-    error::Error,
-    terraform::hcl::{Block, Expr},
 };
 
 const SUBNETS: Listing =

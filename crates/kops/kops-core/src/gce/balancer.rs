@@ -1,14 +1,6 @@
 //! Load balancers: addresses, forwarding rules, their targets, and health checks.
 
-use super::{
-    kind::{Kind, Ref},
-    operations::{Labels, Operations},
-    writer::Writer,
-};
-use crate::{
-    error::Error,
-    terraform::hcl::{Block, Expr},
-};
+use super::family::*;
 
 /// An address: public, or of a subnet.
 #[derive(Debug)]

@@ -1,14 +1,6 @@
 //! Disks that outlive their machines.
 
-use super::{
-    kind::Kind,
-    operations::{Labels, Operations},
-    writer::Writer,
-};
-use crate::{
-    error::Error,
-    terraform::hcl::{Block, Expr},
-};
+use super::family::*;
 
 /// A disk.
 #[derive(Debug)]

@@ -1,14 +1,6 @@
 //! Firewall rules.
 
-use super::{
-    kind::{Kind, Ref},
-    operations::Operations,
-    writer::Writer,
-};
-use crate::{
-    error::Error,
-    terraform::hcl::{Block, Expr},
-};
+use super::family::*;
 
 /// A protocol, and its port or ports.
 #[derive(Clone, Debug)]

@@ -1,11 +1,6 @@
 //! The service accounts of machines, and their roles in the project and on buckets.
 
-use super::{
-    kind::{Kind, Ref},
-    operations::Operations,
-    writer::Writer,
-};
-use crate::{error::Error, terraform::hcl::Block};
+use super::family::*;
 
 /// A service account.
 #[derive(Debug)]
@@ -33,17 +28,27 @@ impl Operations for ServiceAccount {
     }
 }
 
-/// A role in the project.
+/// A role that a member has in a project or on a bucket.
 #[derive(Debug)]
-pub(crate) struct ProjectBinding {
-    pub(crate) project: String,
+pub(crate) struct RoleBinding {
+    pub(crate) scope: RoleScope,
     pub(crate) role: &'static str,
     pub(crate) member: Ref,
 }
 
-impl Operations for ProjectBinding {
+/// The resource to which a role applies.
+#[derive(Debug)]
+pub(crate) enum RoleScope {
+    Project(String),
+    Bucket(String),
+}
+
+impl Operations for RoleBinding {
     fn kind(&self) -> Kind {
-        Kind::ProjectBinding
+        match self.scope {
+            RoleScope::Project(_) => Kind::ProjectBinding,
+            RoleScope::Bucket(_) => Kind::BucketMember,
+        }
     }
 
     fn gce_name<'a>(&'a self, _name: &'a str) -> Option<&'a str> {
@@ -55,38 +60,17 @@ impl Operations for ProjectBinding {
     }
 
     fn terraform(&self, _name: &str, writer: &mut Writer<'_>) -> Result<Block, Error> {
-        let mut block = Block::default();
-        block.list("members", vec![writer.member(&self.member)]);
-        block.text("project", &self.project).text("role", self.role);
-        Ok(block)
-    }
-}
-
-/// A role on a bucket.
-#[derive(Debug)]
-pub(crate) struct BucketMember {
-    pub(crate) bucket: String,
-    pub(crate) role: &'static str,
-    pub(crate) member: Ref,
-}
-
-impl Operations for BucketMember {
-    fn kind(&self) -> Kind {
-        Kind::BucketMember
-    }
-
-    fn gce_name<'a>(&'a self, _name: &'a str) -> Option<&'a str> {
-        None
-    }
-
-    fn refs(&self) -> Vec<&Ref> {
-        vec![&self.member]
-    }
-
-    fn terraform(&self, _name: &str, writer: &mut Writer<'_>) -> Result<Block, Error> {
-        let mut block = Block::default();
-        block.text("bucket", &self.bucket).text("role", self.role);
-        block.value("member", writer.member(&self.member));
+        let (mut block, member) = (Block::default(), writer.member(&self.member));
+        match &self.scope {
+            RoleScope::Project(project) => {
+                block.list("members", vec![member]);
+                block.text("project", project).text("role", self.role);
+            }
+            RoleScope::Bucket(bucket) => {
+                block.text("bucket", bucket).text("role", self.role);
+                block.value("member", member);
+            }
+        }
         Ok(block)
     }
 }

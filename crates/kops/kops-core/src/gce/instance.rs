@@ -2,18 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{
-    kind::{Kind, Ref},
-    operations::{Labels, Operations},
-    writer::Writer,
-};
-use crate::{
-    error::Error,
-    terraform::{
-        files::FileField,
-        hcl::{Block, Expr, Item},
-    },
-};
+use super::family::*;
+use crate::terraform::{files::FileField, hcl::Item};
 
 /// The disk that a machine boots from. It is deleted with the machine.
 #[derive(Debug)]

@@ -50,17 +50,4 @@ kinds! {
 }
 
 /// A reference to a resource of the model.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Ref {
-    /// The resource's kind.
-    pub kind: Kind,
-    /// The resource's name.
-    pub name: String,
-}
-
-impl Ref {
-    /// Creates a reference.
-    pub fn new(kind: Kind, name: impl Into<String>) -> Self {
-        Self { kind, name: name.into() }
-    }
-}
+pub type Ref = crate::reference::Ref<Kind>;

@@ -1,14 +1,6 @@
 //! Networks, subnets, and the routers that translate addresses of machines without public ones.
 
-use super::{
-    kind::{Kind, Ref},
-    operations::{Labels, Operations},
-    writer::Writer,
-};
-use crate::{
-    error::Error,
-    terraform::hcl::{Block, Expr},
-};
+use super::family::*;
 
 /// A network with custom subnets.
 #[derive(Debug)]

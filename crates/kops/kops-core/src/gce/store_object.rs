@@ -1,13 +1,7 @@
 //! Objects of the state store.
 
-use super::{kind::Kind, operations::Operations, writer::Writer};
-use crate::{
-    error::Error,
-    terraform::{
-        files::{StoreObject, gs_object, s3_object},
-        hcl::Block,
-    },
-};
+use super::family::*;
+use crate::terraform::files::{StoreObject, gs_object, s3_object};
 
 /// An object in S3.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     boot::asks_kops_controller,
     error::Error,
-    gce::{BucketMember, Kind, ProjectBinding, Ref, ServiceAccount},
+    gce::{Kind, Ref, RoleBinding, RoleScope, ServiceAccount},
     model::bucket::{BucketPath, Scheme},
 };
 
@@ -76,9 +76,10 @@ fn add_account(context: &Context<'_>, model: &mut Model, role: &str) -> Result<(
     let project = context.project.to_owned();
     let account = names::account(name, context.name)?;
     let member = model.add(name, ServiceAccount { account, project: project.clone(), description });
+    let binding = |scope, role| RoleBinding { scope, role, member: member.clone() };
     if role == "ControlPlane" {
-        let binding = ProjectBinding { project, role: CONTROL_PLANE_ROLE, member: member.clone() };
-        model.add(format!("serviceaccount-{name}"), binding);
+        let body = binding(RoleScope::Project(project), CONTROL_PLANE_ROLE);
+        model.add(format!("serviceaccount-{name}"), body);
     }
     let (mut written, mut read) = (BTreeSet::new(), BTreeSet::new());
     if role == "ControlPlane" {
@@ -96,11 +97,11 @@ fn add_account(context: &Context<'_>, model: &mut Model, role: &str) -> Result<(
     }
     let role = role.to_lowercase();
     for bucket in read.difference(&written) {
-        let body = BucketMember { bucket: bucket.clone(), role: READER, member: member.clone() };
+        let body = binding(RoleScope::Bucket(bucket.clone()), READER);
         model.add(format!("objectviewer-{bucket}-serviceaccount-{role}"), body);
     }
     for bucket in &written {
-        let body = BucketMember { bucket: bucket.clone(), role: WRITER, member: member.clone() };
+        let body = binding(RoleScope::Bucket(bucket.clone()), WRITER);
         model.add(format!("objectadmin-{bucket}-serviceaccount-{role}"), body);
     }
     Ok(())
