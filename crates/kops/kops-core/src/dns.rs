@@ -23,5 +23,5 @@ pub use claims::{
 };
 pub use name::parse_name;
 pub use published::{Change, Published, TTL, batches};
-pub use wanted::{AddressOptions, Records, Wanted, wanted};
+pub use wanted::{AddressOptions, DesiredRecords, Records, wanted};
 pub use zones::{NoZone, Zone, ZoneRuleError, ZoneRules, Zones};

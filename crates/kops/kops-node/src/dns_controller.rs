@@ -21,7 +21,9 @@ use api_config::{
 };
 use api_meta::Timestamp;
 use client::Client;
-use kops_core::dns::{AddressOptions, Change, Published, Wanted, Zone, ZoneRules, Zones, batches};
+use kops_core::dns::{
+    AddressOptions, Change, DesiredRecords, Published, Zone, ZoneRules, Zones, batches,
+};
 
 use self::{
     provider::{Effect, Provider},
@@ -250,7 +252,7 @@ pub async fn run(args: &Args, tasks: &rt::Tasks) -> Result<(), Error> {
 struct Controller {
     provider: Box<dyn Provider>,
     rules: ZoneRules,
-    wanted: Wanted,
+    wanted: DesiredRecords,
     published: Published,
     /// The problems that were logged, so that each is logged once.
     logged: BTreeSet<String>,
@@ -267,14 +269,14 @@ impl Controller {
         Self {
             provider,
             rules,
-            wanted: Wanted::default(),
+            wanted: DesiredRecords::default(),
             published: Published::default(),
             logged: BTreeSet::new(),
         }
     }
 
     /// Sets the records that names need, and logs the claims that are ignored.
-    fn set_wanted(&mut self, wanted: Wanted) {
+    fn set_wanted(&mut self, wanted: DesiredRecords) {
         let problems: BTreeSet<_> = wanted.problems.iter().cloned().collect();
         for problem in problems.difference(&self.logged) {
             tracing::warn!("ignored: {problem}");

@@ -67,7 +67,7 @@ pub fn run(args: &Args, now: std::time::SystemTime, out: &mut dyn Write) -> Resu
         }
         Action::RestoreBackup { backup } => {
             // Machines read the commands of the main cluster only.
-            let place = Place::of(location);
+            let place = BackupLocation::of(location);
             if let Some(etcd) = place.etcd.filter(|etcd| *etcd != ETCD) {
                 return Err(Error::RestoredCluster { name: etcd.to_owned() });
             }
@@ -86,14 +86,14 @@ pub fn run(args: &Args, now: std::time::SystemTime, out: &mut dyn Write) -> Resu
 
 /// The clusters that a location in the state store names.
 #[derive(Debug, PartialEq, Eq)]
-struct Place<'a> {
+struct BackupLocation<'a> {
     /// The Kubernetes cluster; `None` if the location does not tell.
     cluster: Option<&'a str>,
     /// The etcd cluster; `None` if the location does not tell.
     etcd: Option<&'a str>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> BackupLocation<'a> {
     /// Parses `.../CLUSTER/backups/etcd/NAME`.
     fn of(location: &'a str) -> Self {
         let mut parts = location.split('/').rev().filter(|part| !part.is_empty());
@@ -113,7 +113,7 @@ mod tests {
     fn refuses_unusable_backups_without_a_command() {
         let dir = tempfile::tempdir().unwrap();
         let root = format!("{}/c.local/backups/etcd/main", dir.path().display());
-        let owner = |location| Place::of(location).cluster;
+        let owner = |location| BackupLocation::of(location).cluster;
         assert_eq!(owner(&root), Some("c.local"));
         assert_eq!(owner("s3://bucket/c.local/backups/etcd/main/"), Some("c.local"));
         assert_eq!((owner("/backups"), owner("/backups/etcd/main")), (None, None));

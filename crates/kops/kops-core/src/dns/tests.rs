@@ -49,7 +49,7 @@ fn service(namespace: &str, kind: &str, annotations: Value, ingress: Value) -> C
 }
 
 /// Returns the records as text: `name A 1.2.3.4,5.6.7.8; name CNAME other`.
-fn shown(wanted: &Wanted) -> String {
+fn shown(wanted: &DesiredRecords) -> String {
     let name = |(name, records): (&String, &Records)| {
         let sets = records.by_type().into_iter();
         let sets: Vec<_> =

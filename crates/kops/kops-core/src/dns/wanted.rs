@@ -72,14 +72,14 @@ impl Records {
 
 /// The records that names need, and what was ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct DesiredRecords {
     /// The claimed names. The records are empty if no target has an address.
     pub names: BTreeMap<String, Records>,
     /// The reasons why claims are ignored, a bounded number.
     pub problems: Vec<String>,
 }
 
-impl Wanted {
+impl DesiredRecords {
     fn problem(&mut self, problem: impl FnOnce() -> String) {
         if self.problems.len() < MOST_PROBLEMS {
             self.problems.push(problem());
@@ -141,9 +141,9 @@ pub fn wanted<'a>(
     nodes: impl IntoIterator<Item = &'a NodeAddresses>,
     claims: impl IntoIterator<Item = &'a Claims>,
     options: AddressOptions,
-) -> Wanted {
+) -> DesiredRecords {
     let index = NodeIndex::new(nodes, options);
-    let mut wanted = Wanted::default();
+    let mut wanted = DesiredRecords::default();
     let (mut system, mut others): (Vec<&Claims>, Vec<&Claims>) = claims
         .into_iter()
         .filter(|claims| !claims.object.is_empty())
@@ -206,7 +206,7 @@ fn collect<'a>(
 }
 
 /// Returns the records of a name.
-fn finish(name: &str, found: Collected<'_>, wanted: &mut Wanted) -> Records {
+fn finish(name: &str, found: Collected<'_>, wanted: &mut DesiredRecords) -> Records {
     let mut records = Records::default();
     for address in found.addresses {
         records.add(address);

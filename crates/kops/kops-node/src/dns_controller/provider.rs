@@ -3,17 +3,16 @@
 use futures_util::future::BoxFuture;
 use kops_core::dns::{Change, Zone};
 
+/// The future result of a request to a provider.
+pub(super) type Reply<'a, T> = BoxFuture<'a, Result<T, ProviderError>>;
+
 /// A DNS provider.
 pub(super) trait Provider: Send + Sync {
     /// Returns the zones of the provider.
-    fn zones(&self) -> BoxFuture<'_, Result<Vec<Zone>, ProviderError>>;
+    fn zones(&self) -> Reply<'_, Vec<Zone>>;
 
     /// Makes all changes to a zone, or none.
-    fn apply<'a>(
-        &'a self,
-        zone: &'a Zone,
-        changes: &'a [Change],
-    ) -> BoxFuture<'a, Result<(), ProviderError>>;
+    fn apply<'a>(&'a self, zone: &'a Zone, changes: &'a [Change]) -> Reply<'a, ()>;
 }
 
 /// The effect of a failed request.

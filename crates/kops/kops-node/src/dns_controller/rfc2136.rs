@@ -5,7 +5,6 @@
 
 use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
 
-use futures_util::future::BoxFuture;
 use hickory_proto::{
     ProtoError,
     op::{Message, MessageType, OpCode, Query, ResponseCode, UpdateMessage as _},
@@ -22,7 +21,7 @@ use tokio::{
 };
 
 use super::{
-    provider::{Effect, Provider, ProviderError},
+    provider::{Effect, Provider, ProviderError, Reply},
     tsig::{KeyFileError, SignatureError, TsigKey},
 };
 
@@ -135,15 +134,11 @@ impl From<KeyFileError> for ProviderError {
 }
 
 impl Provider for Rfc2136 {
-    fn zones(&self) -> BoxFuture<'_, Result<Vec<Zone>, ProviderError>> {
+    fn zones(&self) -> Reply<'_, Vec<Zone>> {
         Box::pin(async { Ok(self.zones.clone()) })
     }
 
-    fn apply<'a>(
-        &'a self,
-        zone: &'a Zone,
-        changes: &'a [Change],
-    ) -> BoxFuture<'a, Result<(), ProviderError>> {
+    fn apply<'a>(&'a self, zone: &'a Zone, changes: &'a [Change]) -> Reply<'a, ()> {
         Box::pin(async move {
             // The key may have been renewed.
             let key = self.key_file.as_deref().map(TsigKey::read).transpose()?;

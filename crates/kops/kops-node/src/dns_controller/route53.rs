@@ -4,14 +4,13 @@ use std::collections::BTreeSet;
 
 use api_meta::Tree as _;
 use aws::Client;
-use futures_util::future::BoxFuture;
 use kops_core::{
     dns::{Change, TTL, Zone},
     dns_name,
 };
 use serde_json::{Value, json};
 
-use super::provider::{Effect, Provider, ProviderError};
+use super::provider::{Effect, Provider, ProviderError, Reply};
 
 /// The types of records that are changed.
 const TYPES: [&str; 3] = ["A", "AAAA", "CNAME"];
@@ -59,7 +58,7 @@ pub(super) struct Route53 {
 }
 
 impl Provider for Route53 {
-    fn zones(&self) -> BoxFuture<'_, Result<Vec<Zone>, ProviderError>> {
+    fn zones(&self) -> Reply<'_, Vec<Zone>> {
         Box::pin(async {
             let pages = self.client.pages("route53", "ListHostedZones", &Value::Null).await?;
             let zone = |one: &Value| {
@@ -69,11 +68,7 @@ impl Provider for Route53 {
         })
     }
 
-    fn apply<'a>(
-        &'a self,
-        zone: &'a Zone,
-        changes: &'a [Change],
-    ) -> BoxFuture<'a, Result<(), ProviderError>> {
+    fn apply<'a>(&'a self, zone: &'a Zone, changes: &'a [Change]) -> Reply<'a, ()> {
         Box::pin(async move {
             let mut batch = Vec::new();
             for change in changes {

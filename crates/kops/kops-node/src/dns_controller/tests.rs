@@ -4,19 +4,18 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use clap::Parser;
 use client::Resource;
-use futures_util::{FutureExt as _, future::BoxFuture};
+use futures_util::FutureExt as _;
 use kops_core::dns::{EXTERNAL, INTERNAL, Records};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use testkit::FakeApi;
 
-use super::{provider::ProviderError, *};
+use super::{
+    provider::{ProviderError, Reply},
+    *,
+};
 
-#[derive(Debug, Parser)]
-struct Cli {
-    #[command(flatten)]
-    args: Args,
-}
+type Cli = api_config::CommandLine<Args>;
 
 fn args(given: &[&str]) -> Args {
     Cli::try_parse_from(["dns-controller"].iter().chain(given)).unwrap().args
@@ -39,15 +38,11 @@ struct FakeState {
 }
 
 impl Provider for FakeProvider {
-    fn zones(&self) -> BoxFuture<'_, Result<Vec<Zone>, ProviderError>> {
+    fn zones(&self) -> Reply<'_, Vec<Zone>> {
         async { Ok(self.0.lock().zones.clone()) }.boxed()
     }
 
-    fn apply<'a>(
-        &'a self,
-        zone: &'a Zone,
-        changes: &'a [Change],
-    ) -> BoxFuture<'a, Result<(), ProviderError>> {
+    fn apply<'a>(&'a self, zone: &'a Zone, changes: &'a [Change]) -> Reply<'a, ()> {
         let mut state = self.0.lock();
         state.requests.push(changes.len());
         let rejected = changes.iter().find(|change| state.rejected.contains(&change.name));
@@ -108,10 +103,10 @@ pub(super) fn change(name: &str, records: Records) -> Change {
     Change { name: name.to_owned(), records }
 }
 
-fn wanted(names: &[&str]) -> Wanted {
+fn wanted(names: &[&str]) -> DesiredRecords {
     let records = records(&["192.0.2.1"], &[], None);
     let names = names.iter().map(|name| ((*name).to_owned(), records.clone())).collect();
-    Wanted { names, ..Wanted::default() }
+    DesiredRecords { names, ..DesiredRecords::default() }
 }
 
 pub(super) fn node(name: &str, ip: &str) -> Value {
@@ -236,7 +231,7 @@ async fn zone_has_no_cname_at_its_top() {
     let mut controller = fake.controller();
     let records = records(&[], &[], Some("b.test"));
     let names = ["a.test", "x.a.test"].map(|name| (name.to_owned(), records.clone())).into();
-    controller.set_wanted(Wanted { names, ..Wanted::default() });
+    controller.set_wanted(DesiredRecords { names, ..DesiredRecords::default() });
     controller.update(at(0)).await;
     assert_eq!(fake.shown(), ["x.a.test CNAME b.test"]);
 }

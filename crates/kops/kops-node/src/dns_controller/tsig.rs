@@ -36,10 +36,29 @@ pub(crate) enum KeyFileError {
     #[error("reading the TSIG key {path}: {source}; write it there, or name another file")]
     Read { path: String, source: std::io::Error },
     #[error(
-        "the TSIG key {path} {reason}; tsig-keygen prints a valid one: key \"NAME\" {{ algorithm hmac-sha256; secret \
+        "the TSIG key {path} {source}; tsig-keygen prints a valid one: key \"NAME\" {{ algorithm hmac-sha256; secret \
          \"...\"; }};"
     )]
-    Content { path: String, reason: String },
+    Content { path: String, source: KeyStatementError },
+}
+
+/// The error of the text of a key file. The message continues a sentence about the key.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum KeyStatementError {
+    #[error("is not one key statement")]
+    Statement,
+    #[error("must have one algorithm and one secret")]
+    Fields,
+    #[error("has the algorithm {0:?}, which is not hmac-sha224, -sha256, -sha384 or -sha512")]
+    Algorithm(String),
+    #[error("has a secret that is not base64")]
+    Encoding,
+    #[error("has no secret")]
+    NoSecret,
+    #[error("has an invalid name: {0}")]
+    Name(ProtoError),
+    #[error("has a {0} without an end")]
+    Open(&'static str),
 }
 
 /// The error of an answer whose signature is missing or wrong.
@@ -67,22 +86,22 @@ impl TsigKey {
         let shown = path.display().to_string();
         let text = std::fs::read_to_string(path)
             .map_err(|source| KeyFileError::Read { path: shown.clone(), source })?;
-        Self::parse(&text).map_err(|reason| KeyFileError::Content { path: shown, reason })
+        Self::parse(&text).map_err(|source| KeyFileError::Content { path: shown, source })
     }
 
     /// Parses a key statement: `key "NAME" { algorithm ALGORITHM; secret "BASE64"; };`.
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, KeyStatementError> {
         let words = words(text)?;
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let ["key", name_text, "{", fields @ .., "}", ";"] = words.as_slice() else {
-            return Err("is not one key statement".to_owned());
+            return Err(KeyStatementError::Statement);
         };
         let (mut algorithm, mut secret) = ("", "");
         for field in fields.chunks(3) {
             match field {
                 ["algorithm", value, ";"] if algorithm.is_empty() => algorithm = value,
                 ["secret", value, ";"] if secret.is_empty() => secret = value,
-                _ => return Err("must have one algorithm and one secret".to_owned()),
+                _ => return Err(KeyStatementError::Fields),
             }
         }
         let (algorithm, kind) = match algorithm.to_ascii_lowercase().as_str() {
@@ -90,19 +109,13 @@ impl TsigKey {
             "hmac-sha256" => (TsigAlgorithm::HmacSha256, hmac::HMAC_SHA256),
             "hmac-sha384" => (TsigAlgorithm::HmacSha384, hmac::HMAC_SHA384),
             "hmac-sha512" => (TsigAlgorithm::HmacSha512, hmac::HMAC_SHA512),
-            _ => {
-                return Err(format!(
-                    "has the algorithm {algorithm:?}, which is not hmac-sha224, -sha256, -sha384 or -sha512"
-                ));
-            }
+            _ => return Err(KeyStatementError::Algorithm(algorithm.to_owned())),
         };
-        let secret = STANDARD.decode(secret).map_err(|_| "has a secret that is not base64")?;
+        let secret = STANDARD.decode(secret).map_err(|_| KeyStatementError::Encoding)?;
         if secret.is_empty() {
-            return Err("has no secret".to_owned());
+            return Err(KeyStatementError::NoSecret);
         }
-        let mut name = Name::from_ascii(name_text)
-            .map_err(|error| format!("has an invalid name: {error}"))?
-            .to_lowercase();
+        let mut name = Name::from_ascii(name_text).map_err(KeyStatementError::Name)?.to_lowercase();
         name.set_fqdn(true);
         Ok(Self { name, algorithm, key: hmac::Key::new(kind, &secret) })
     }
@@ -217,7 +230,7 @@ fn signed_bytes(
 }
 
 /// Splits a file of BIND into words, quoted texts and the marks `{`, `}` and `;`, without comments.
-fn words(text: &str) -> Result<Vec<String>, String> {
+fn words(text: &str) -> Result<Vec<String>, KeyStatementError> {
     let mut words = Vec::new();
     let mut rest = text;
     loop {
@@ -226,10 +239,10 @@ fn words(text: &str) -> Result<Vec<String>, String> {
         if rest.starts_with("//") || first == '#' {
             rest = rest.split_once('\n').map_or("", |(_, after)| after);
         } else if let Some(comment) = rest.strip_prefix("/*") {
-            let end = comment.split_once("*/").ok_or("has a comment without an end")?;
+            let end = comment.split_once("*/").ok_or(KeyStatementError::Open("comment"))?;
             rest = end.1;
         } else if let Some(quoted) = rest.strip_prefix('"') {
-            let (word, after) = quoted.split_once('"').ok_or("has a text without an end")?;
+            let (word, after) = quoted.split_once('"').ok_or(KeyStatementError::Open("text"))?;
             words.push(word.to_owned());
             rest = after;
         } else {

@@ -7,8 +7,8 @@ use std::sync::{
 
 use client::{Change, Client, Informer, ListOptions, Resource};
 use kops_core::dns::{
-    AddressOptions, Claims, NodeAddresses, Wanted, ingress_claims, node_addresses, pod_claims,
-    service_claims, wanted,
+    AddressOptions, Claims, DesiredRecords, NodeAddresses, ingress_claims, node_addresses,
+    pod_claims, service_claims, wanted,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -77,7 +77,7 @@ impl Watch {
     }
 
     /// Returns the records of all names if addresses or claims have changed since the last call.
-    pub(super) fn wanted(&self, options: AddressOptions) -> Option<Wanted> {
+    pub(super) fn wanted(&self, options: AddressOptions) -> Option<DesiredRecords> {
         if !self.changed.swap(false, Ordering::AcqRel) {
             return None;
         }
