@@ -28,6 +28,7 @@ pub mod machine;
 mod process;
 pub mod runtime;
 pub mod space;
+pub mod testing;
 pub mod untrusted;
 mod volume;
 

@@ -5,7 +5,10 @@ use api_meta::{FieldError, Path, Quantity, Timestamp};
 use base64::Engine as _;
 use serde_json::{Map, Value};
 
-use crate::schema::{self, Field, Shape, Version};
+use crate::{
+    schema::{self, Field, Shape, Version},
+    write::zero,
+};
 
 /// Reads one object, and collects the field errors.
 pub(crate) struct Reader {
@@ -67,7 +70,8 @@ impl Reader {
         }
     }
 
-    /// Returns a value in canonical form. An invalid value is reported and returns `None`.
+    /// Returns a value in canonical form; `null` in a list or a map is the type's zero value, as in Go. An invalid value
+    /// is reported and returns `None`.
     fn value(
         &mut self,
         shape: &Shape,
@@ -84,12 +88,18 @@ impl Reader {
             }
             (Shape::List(inner), Value::Array(items)) => {
                 let items = items.into_iter().enumerate();
-                let read = items.map(|(i, v)| self.item(inner, v, &at.index(i), around));
+                let read = items.map(|(i, v)| match v {
+                    Value::Null => Some(zero(inner)),
+                    v => self.value(inner, v, &at.index(i), around),
+                });
                 read.collect::<Option<Vec<_>>>().map(Value::Array)
             }
             (Shape::Map(inner), Value::Object(members)) => {
                 let read = members.into_iter().map(|(key, v)| {
-                    let value = self.item(inner, v, &at.key(&key), around)?;
+                    let value = match v {
+                        Value::Null => zero(inner),
+                        v => self.value(inner, v, &at.key(&key), around)?,
+                    };
                     Some((key, value))
                 });
                 read.collect::<Option<Map<_, _>>>().map(Value::Object)
@@ -107,20 +117,6 @@ impl Reader {
     /// Validates and canonicalizes a scalar of the hub.
     pub(crate) fn scalar(shape: &Shape, value: Value, at: &Path) -> Result<Value, FieldError> {
         scalar(shape, value, Version::Hub, at)
-    }
-
-    /// Reads a value of a list or a map. `null` is the type's zero value, as in Go.
-    fn item(
-        &mut self,
-        shape: &Shape,
-        value: Value,
-        at: &Path,
-        around: &mut Map<String, Value>,
-    ) -> Option<Value> {
-        if value.is_null() {
-            return Some(crate::write::zero(shape));
-        }
-        self.value(shape, value, at, around)
     }
 }
 

@@ -200,13 +200,13 @@ mod tests {
     const CLUSTER: &str = "a.local";
 
     /// A cluster with a control plane and a worker, each made at a number of seconds.
-    struct Place {
+    struct TestCluster {
         directory: TempDir,
         registry: Registry,
         keysets: BTreeMap<&'static str, Keyset>,
     }
 
-    impl Place {
+    impl TestCluster {
         fn new() -> Self {
             let directory = tempfile::tempdir().unwrap();
             let state = format!("file://{}/state", directory.path().display());
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn rejects_each_step_of_a_rotation_until_all_machines_followed_the_last() {
-        let mut place = Place::new();
+        let mut place = TestCluster::new();
         place.roll();
         assert_eq!(
             place.change(|keyset| drop(keyset.add(None, None, false, rt::now()).unwrap())),
@@ -366,7 +366,7 @@ mod tests {
 
     #[test]
     fn rejects_the_end_of_a_signing_key_while_pods_have_its_tokens() {
-        let mut place = Place::new();
+        let mut place = TestCluster::new();
         place.roll();
         place.change(|keyset| drop(keyset.add(None, None, false, rt::now()).unwrap()));
         place.update();
@@ -381,11 +381,11 @@ mod tests {
 
     #[test]
     fn rejects_the_end_of_a_newer_signing_key_that_is_no_longer_the_primary() {
-        let primaries = |place: &Place| -> BTreeMap<String, String> {
+        let primaries = |place: &TestCluster| -> BTreeMap<String, String> {
             let keysets = place.keysets.values();
             keysets.map(|keyset| (keyset.name.clone(), keyset.primary_id().to_owned())).collect()
         };
-        let mut place = Place::new();
+        let mut place = TestCluster::new();
         place.roll();
         let old = primaries(&place);
         place.change(|keyset| drop(keyset.add(None, None, false, rt::now()).unwrap()));
@@ -409,7 +409,7 @@ mod tests {
 
     #[test]
     fn rejects_changes_while_a_machines_keypairs_are_unknown() {
-        let place = Place::new();
+        let place = TestCluster::new();
         place.roll();
         // A program on the machine replaces the configuration, and the stored one is newer.
         let disk = place.fleet().disk("nodes-1").join(APPLIED_CONFIG.trim_start_matches('/'));

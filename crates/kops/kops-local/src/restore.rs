@@ -233,14 +233,14 @@ mod tests {
 
     use super::*;
 
-    struct Place {
+    struct TestFleet {
         directory: tempfile::TempDir,
         registry: Registry,
         fleet: Fleet,
         spec: FleetSpec,
     }
 
-    impl Place {
+    impl TestFleet {
         fn new() -> Self {
             let directory = tempfile::tempdir().unwrap();
             let url = format!("file://{}/store", directory.path().display());
@@ -288,7 +288,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn undoes_restoration_that_does_not_come_up() {
-        let place = Place::new();
+        let place = TestFleet::new();
         let mut progress = RestoreProgress::default();
         place.set(&restored());
         // Without the old data there is nothing to return to.
@@ -309,7 +309,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn keeps_restoration_that_came_up_once() {
-        let place = Place::new();
+        let place = TestFleet::new();
         let mut progress = RestoreProgress::default();
         let trash = place.directory.path().join("instances/volumes/cp-1/c--main--0/data-trashcan");
         std::fs::create_dir_all(trash.join("first-x/member")).unwrap();
@@ -326,7 +326,7 @@ mod tests {
     /// A control plane does not come back, so the others run their data again.
     #[tokio::test(start_paused = true)]
     async fn cancels_command_that_does_not_begin() {
-        let place = Place::new();
+        let place = TestFleet::new();
         let mut progress = RestoreProgress::default();
         let (backups, store) = (place.backups(), place.backups().store);
         let since = Precondition::Absent;
@@ -359,7 +359,7 @@ mod tests {
     /// The machine of the control plane would be terminated, if the backup were not verified before.
     #[tokio::test]
     async fn deletes_command_for_unusable_backup() {
-        let place = Place::new();
+        let place = TestFleet::new();
         let mut progress = RestoreProgress::default();
         let backups = place.backups();
         let write = |name: &str, text: &str| {

@@ -84,8 +84,6 @@ impl fmt::Display for Stage {
 mod tests {
     use std::fs;
 
-    use instances::Machine;
-
     use super::*;
 
     fn write(fleet: &Fleet, path: &str, text: &str) {
@@ -105,20 +103,7 @@ mod tests {
             stage
         };
         assert!(stage("its instance does not exist").ends_with("no space"));
-        let address = "172.29.0.2".parse().unwrap();
-        let machine = Machine {
-            cluster: "a.local".to_owned(),
-            group: "nodes".to_owned(),
-            name: "nodes-1".to_owned(),
-            id: "1".to_owned(),
-            made: 0,
-            address,
-            gateway: address,
-            cgroup: String::new(),
-            trusted: false,
-            user_data: String::new(),
-            volumes: Vec::new(),
-        };
+        let machine = instances::testing::machine("nodes", "nodes-1");
         let document = serde_json::to_string(&machine).unwrap();
         write(&fleet, "machines/nodes-1/document/machine.json", &document);
         stage("its instance has ended");

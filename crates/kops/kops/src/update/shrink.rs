@@ -153,20 +153,7 @@ mod tests {
             symlink("/bin/true", fleet.binary()).unwrap();
             let api = FakeApi::default();
             for name in present.names() {
-                let address = "172.29.0.2".parse().unwrap();
-                let machine = Machine {
-                    cluster: "a.local".to_owned(),
-                    group: String::new(),
-                    name: name.clone(),
-                    id: name.clone(),
-                    made: 0,
-                    address,
-                    gateway: address,
-                    cgroup: String::new(),
-                    trusted: false,
-                    user_data: String::new(),
-                    volumes: Vec::new(),
-                };
+                let machine = instances::testing::machine("", &name);
                 let document = fleet.root.join("machines").join(&name).join("document");
                 fs::create_dir_all(&document).unwrap();
                 let text = serde_json::to_string(&machine).unwrap();
