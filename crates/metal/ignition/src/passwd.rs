@@ -168,8 +168,7 @@ impl Databases {
         defs: &LoginDefs,
         today: u64,
     ) -> Result<Option<Home>, PasswdError> {
-        let name = &user.name;
-        let system = user.system == Some(true);
+        let (name, system) = (&user.name, user.system == Some(true));
         let uid = match user.uid {
             Some(uid) => uid,
             None => free(&self.passwd, system, if system { &defs.system_uids } else { &defs.uids })

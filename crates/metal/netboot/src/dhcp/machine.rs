@@ -86,6 +86,16 @@ fn address(request: &Message, code: OptionCode) -> Option<Ipv4Addr> {
     }
 }
 
+/// A client's packet, with the subnet of the client. `now` is in seconds since the epoch.
+#[derive(Clone, Copy)]
+struct Exchange<'a> {
+    request: &'a Message,
+    subnet: &'a Subnet,
+    client: &'a str,
+    arrival: Arrival,
+    now: u64,
+}
+
 impl Machine {
     /// Creates a server that continues with the leases of an earlier run.
     pub fn new(config: Config, leases: Leases) -> Self {
@@ -137,9 +147,10 @@ impl Machine {
             return self.proxy(request, kind, arrival);
         }
         let Some(subnet) = self.subnet(request, arrival).cloned() else { return Action::Nothing };
+        let exchange = Exchange { request, subnet: &subnet, client: &client, arrival, now };
         match kind {
-            MessageType::Discover => self.discover(request, &subnet, &client, arrival, now),
-            MessageType::Request => self.request(request, &subnet, &client, arrival, now),
+            MessageType::Discover => self.discover(exchange),
+            MessageType::Request => self.request(exchange),
             MessageType::Decline => match address(request, OptionCode::RequestedIpAddress) {
                 Some(address) if self.holds(&client, address) => {
                     self.conflict(address, now);
@@ -181,15 +192,9 @@ impl Machine {
         self.config.subnets.iter().find(|subnet| subnet.contains(place))
     }
 
-    fn discover(
-        &mut self,
-        request: &Message,
-        subnet: &Subnet,
-        client: &str,
-        arrival: Arrival,
-        now: u64,
-    ) -> Action {
-        let Some(address) = self.choose(request, subnet, client, arrival, now) else {
+    fn discover(&mut self, exchange: Exchange<'_>) -> Action {
+        let Exchange { request, subnet, client, arrival, now } = exchange;
+        let Some(address) = self.choose(exchange) else {
             tracing::warn!(client, network = %subnet.network, "no free address; widen --dhcp-range");
             return Action::Nothing;
         };
@@ -215,14 +220,8 @@ impl Machine {
     }
 
     /// Chooses the client's reservation, its lease, the address that it requests, or the next free one.
-    fn choose(
-        &self,
-        request: &Message,
-        subnet: &Subnet,
-        client: &str,
-        arrival: Arrival,
-        now: u64,
-    ) -> Option<Ipv4Addr> {
+    fn choose(&self, exchange: Exchange<'_>) -> Option<Ipv4Addr> {
+        let Exchange { request, subnet, client, .. } = exchange;
         if let Some(reservation) = self.config.reservations.get(client)
             && subnet.contains(reservation.address)
         {
@@ -230,7 +229,7 @@ impl Machine {
         }
         let requested = address(request, OptionCode::RequestedIpAddress);
         let current = self.leases.of(client).map(|(address, _)| address);
-        let fits = |address: &Ipv4Addr| self.may_have(subnet, client, *address, arrival, now);
+        let fits = |address: &Ipv4Addr| self.may_have(exchange, *address);
         if let Some(address) = current.into_iter().chain(requested).find(fits) {
             return Some(address);
         }
@@ -240,14 +239,8 @@ impl Machine {
         (0..count).map(|i| Ipv4Addr::from(first + (start + i) % count)).find(fits)
     }
 
-    fn may_have(
-        &self,
-        subnet: &Subnet,
-        client: &str,
-        address: Ipv4Addr,
-        arrival: Arrival,
-        now: u64,
-    ) -> bool {
+    fn may_have(&self, exchange: Exchange<'_>, address: Ipv4Addr) -> bool {
+        let Exchange { subnet, client, arrival, now, .. } = exchange;
         if let Some(reservation) = self.config.reservations.get(client)
             && subnet.contains(reservation.address)
         {
@@ -261,14 +254,8 @@ impl Machine {
             && self.leases.is_free(address, client, now)
     }
 
-    fn request(
-        &mut self,
-        request: &Message,
-        subnet: &Subnet,
-        client: &str,
-        arrival: Arrival,
-        now: u64,
-    ) -> Action {
+    fn request(&mut self, exchange: Exchange<'_>) -> Action {
+        let Exchange { request, subnet, client, arrival, now } = exchange;
         if let Some(server) = address(request, OptionCode::ServerIdentifier)
             && server != arrival.server
         {
@@ -284,7 +271,7 @@ impl Machine {
         if !chosen && !self.knows(subnet, client, address) {
             return Action::Nothing;
         }
-        if !self.may_have(subnet, client, address, arrival, now) {
+        if !self.may_have(exchange, address) {
             tracing::info!(client, %address, "refusing a DHCP request: the client may not have this address");
             let mut reply = self.reply(request, MessageType::Nak, arrival);
             reply.opts_mut().insert(DhcpOption::Message("address not available".into()));
