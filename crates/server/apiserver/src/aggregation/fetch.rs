@@ -16,7 +16,9 @@ use serde_json::{Map, Value, json};
 
 use super::snapshot::RemoteApi;
 use crate::outbound::{
-    aggregated::{FetchedResponse, Reference, RequestError, aggregator, open_api_reader},
+    aggregated::{
+        DocumentRequest, FetchedResponse, Reference, RequestError, aggregator, open_api_reader,
+    },
     backends::Backends,
     peers::{PEER_PROXIED, PeerReference, peer_reader},
     webhook::CallLimits,
@@ -211,7 +213,8 @@ impl RemoteServer<'_> {
         headers: [(header::HeaderName, &str); 2],
         limits: CallLimits,
     ) -> Result<FetchedResponse, FetchError> {
-        let fetched = self.reference.fetch(self.backends, user, path, &headers, limits).await;
+        let document = DocumentRequest { user, path, headers: &headers, limits };
+        let fetched = self.reference.fetch(self.backends, document).await;
         fetched.map_err(|source| FetchError::Transport { path: path.to_owned(), source })
     }
 
@@ -306,7 +309,9 @@ pub(crate) async fn fetch_peer(
         (header::IF_NONE_MATCH, etag),
         (PEER_PROXIED, "true"),
     ];
-    let fetched = peer.fetch(backends, &peer_reader(), path, &headers, DISCOVERY).await;
+    let document =
+        DocumentRequest { user: &peer_reader(), path, headers: &headers, limits: DISCOVERY };
+    let fetched = peer.destination().fetch(backends, document).await;
     let answer =
         fetched.map_err(|source| FetchError::Transport { path: path.to_owned(), source })?;
     match answer.code {

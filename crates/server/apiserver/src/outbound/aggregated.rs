@@ -64,6 +64,17 @@ enum CheckError {
     Request { url: String, source: RequestError },
 }
 
+/// A request for a document of another API server.
+#[derive(Clone, Copy)]
+pub(crate) struct DocumentRequest<'a> {
+    /// The user on whose behalf the document is read.
+    pub(crate) user: &'a UserInfo,
+    pub(crate) path: &'a str,
+    /// Further headers; those with an empty value are not sent.
+    pub(crate) headers: &'a [(HeaderName, &'a str)],
+    pub(crate) limits: CallLimits,
+}
+
 /// A response with its whole body.
 pub(crate) struct FetchedResponse {
     pub(crate) code: u16,
@@ -117,15 +128,12 @@ impl Reference {
     pub(crate) async fn fetch(
         &self,
         backends: &Backends,
-        user: &UserInfo,
-        path: &str,
-        headers: &[(HeaderName, &str)],
-        limits: CallLimits,
+        document: DocumentRequest<'_>,
     ) -> Result<FetchedResponse, RequestError> {
-        let fetched = tokio::time::timeout(limits.timeout, async {
+        let fetched = tokio::time::timeout(document.limits.timeout, async {
             let destination =
                 self.destination(backends).await.map_err(RequestError::Unresolvable)?;
-            destination.fetch(backends, user, path, headers, limits).await
+            destination.fetch(backends, document).await
         });
         fetched.await.unwrap_or(Err(RequestError::Failed(BackendError::Deadline)))
     }
@@ -221,7 +229,7 @@ impl Reference {
 
 impl Destination {
     /// Sends a request on behalf of a user to an API server that trusts this one.
-    pub(super) async fn send(
+    pub(crate) async fn send(
         &self,
         backends: &Backends,
         user: &UserInfo,
@@ -239,14 +247,12 @@ impl Destination {
     }
 
     /// Fetches a document, within a timeout and a maximum size.
-    pub(super) async fn fetch(
+    pub(crate) async fn fetch(
         &self,
         backends: &Backends,
-        user: &UserInfo,
-        path: &str,
-        headers: &[(HeaderName, &str)],
-        limits: CallLimits,
+        document: DocumentRequest<'_>,
     ) -> Result<FetchedResponse, RequestError> {
+        let DocumentRequest { user, path, headers, limits } = document;
         let mut request = get(path)?;
         request
             .headers_mut()

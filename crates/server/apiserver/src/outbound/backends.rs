@@ -40,7 +40,7 @@ struct CachedTransport {
 
 /// The address and TLS parameters of a backend.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Destination {
+pub(crate) struct Destination {
     pub(super) at: Location,
     /// The name in the backend's certificate and in the `Host` header.
     pub(super) name: String,

@@ -7,14 +7,9 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use api_meta::UserInfo;
-use http::{HeaderName, HeaderValue, Request, Response};
-use serve::Body;
+use http::HeaderName;
 
-use super::{
-    aggregated::{ConnectionMode, FetchedResponse, RequestError},
-    backends::{Backends, Credentials, Destination, Location, Trust},
-    webhook::CallLimits,
-};
+use super::backends::{Credentials, Destination, Location, Trust};
 use crate::config::Network;
 
 /// The name that the certificate of every API server contains, as upstream.
@@ -32,31 +27,8 @@ pub(crate) struct PeerReference {
 }
 
 impl PeerReference {
-    /// Forwards a request on behalf of a user. Its headers must be those of the proxied request.
-    pub(crate) async fn send(
-        &self,
-        backends: &Backends,
-        user: &UserInfo,
-        lane: ConnectionMode,
-        mut request: Request<Body>,
-    ) -> Result<Response<Body>, RequestError> {
-        request.headers_mut().insert(PEER_PROXIED, HeaderValue::from_static("true"));
-        self.destination().send(backends, user, lane, request).await
-    }
-
-    /// Fetches a document, within a timeout and a maximum size.
-    pub(crate) async fn fetch(
-        &self,
-        backends: &Backends,
-        user: &UserInfo,
-        path: &str,
-        headers: &[(HeaderName, &str)],
-        limits: CallLimits,
-    ) -> Result<FetchedResponse, RequestError> {
-        self.destination().fetch(backends, user, path, headers, limits).await
-    }
-
-    fn destination(&self) -> Destination {
+    /// Returns the peer as the destination of a request.
+    pub(crate) fn destination(&self) -> Destination {
         Destination {
             at: Location::Address(self.address),
             name: SERVER_NAME.to_owned(),

@@ -23,7 +23,7 @@ use api_meta::{Status, UserInfo};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use client::TlsMaterial;
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, HeaderValue, Request, Response};
 use parking_lot::{Mutex, RwLock};
 use rt::FromFiles;
 use serde_json::Value;
@@ -257,7 +257,10 @@ impl Peers {
                 return Err(Box::new(Status::service_unavailable(message)));
             }
         };
-        let send = |request| peer.send(&self.backends, user, lane, request);
+        let send = async |mut request: Request<Body>| {
+            request.headers_mut().insert(PEER_PROXIED, HeaderValue::from_static("true"));
+            peer.destination().send(&self.backends, user, lane, request).await
+        };
         let response = forward(tasks, request, timeout, send).await;
         self.metrics.rerouted(response.status().as_u16(), labels);
         Ok(response)
