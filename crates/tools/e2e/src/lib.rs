@@ -18,6 +18,7 @@ mod kops;
 mod kubeadm;
 mod locks;
 mod machines;
+mod manifests;
 mod namespace;
 mod process;
 mod procfs;
@@ -40,6 +41,7 @@ pub use kubeadm::{
 };
 pub use locks::{lock_machine, share_machine};
 pub use machines::{Host, Machines};
+pub use manifests::pod;
 pub use process::{Background, Output, fetch_script, parent, until, until_within};
 pub use procfs::proportional_size;
 pub use programs::{binary, busybox, tool};

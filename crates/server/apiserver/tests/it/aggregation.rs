@@ -21,13 +21,10 @@ use parking_lot::Mutex;
 use pki::AltName;
 use serde_json::{Value, json};
 use serve::{Body, Connection, Handler};
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    sync::Notify,
-};
+use tokio::sync::Notify;
 
 use crate::{
-    harness::{Api, Identity, admin, listen_at, shared},
+    harness::{Api, FORGED_IDENTITY, Identity, admin, check_echo, listen_at, shared, spawn_echo},
     proxy_targets::{Trap, own_address},
     records::{API_SERVICES, until},
     watches::Events,
@@ -139,14 +136,7 @@ impl Extension {
     }
 
     fn upgrade(&self, mut request: Request<Body>) -> Response<Body> {
-        let upgraded = hyper::upgrade::on(&mut request);
-        self.tasks.spawn("echo", async move {
-            let mut stream = hyper_util::rt::TokioIo::new(upgraded.await.unwrap());
-            let mut byte = [0];
-            while stream.read(&mut byte).await.unwrap_or(0) > 0 {
-                stream.write_all(&byte).await.unwrap();
-            }
-        });
+        spawn_echo(&self.tasks, &mut request);
         let user = request.headers().get("x-remote-user").cloned();
         let head = Response::builder()
             .status(StatusCode::SWITCHING_PROTOCOLS)
@@ -312,15 +302,8 @@ async fn proxies_requests_with_callers_identity() {
     let Some(cluster) = Cluster::up().await else { return };
     let namespace = &cluster.namespace;
     let api = shared().tls(Identity::Token(shared().powerful_token(namespace).await));
-    let headers = [
-        ("x-remote-user", "root"),
-        ("x-remote-group", "system:masters"),
-        ("x-remote-uid", "0"),
-        ("x-remote-extra-scopes", "all"),
-        ("x_remote_user", "root"),
-        ("connection", "x-remote-user, x-remote-group"),
-        ("x-stays", "yes"),
-    ];
+    let more = [("connection", "x-remote-user, x-remote-group"), ("x-stays", "yes")];
+    let headers = [FORGED_IDENTITY.as_slice(), &more].concat();
     let path = format!("{}/namespaces/a/things/b?x=1&y=%2F", cluster.own());
     let body = vec![b'x'; 8 << 20];
     let answer = api.send("POST", &path, &headers, body).await;
@@ -400,19 +383,9 @@ async fn joins_connections_after_upgrade() {
         "GET {}/upgrade HTTP/1.1\r\nhost: api\r\nauthorization: Bearer {token}\r\nconnection: Upgrade\r\nupgrade: echo\r\nx-remote-user: root\r\n\r\n",
         cluster.own()
     );
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        head.push(stream.read_u8().await.unwrap());
-    }
-    let head = String::from_utf8(head).unwrap().to_ascii_lowercase();
-    assert!(head.starts_with("http/1.1 101 "), "{head}");
+    let head = check_echo(&mut stream, &request).await;
     let user = format!("x-user: system:serviceaccount:{}:default\r\n", cluster.namespace);
     assert!(head.contains(&user), "{head}");
-    stream.write_all(b"there and back").await.unwrap();
-    let mut back = [0; 14];
-    stream.read_exact(&mut back).await.unwrap();
-    assert_eq!(&back, b"there and back");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use apiserver::{AuditLogOptions, AuditMode, AuditOptions};
 use serde_json::{Value, json};
 
-use crate::harness::{Identity, TestServer, start};
+use crate::harness::{Identity, MAPS, TestServer, start};
 
 /// Starts a server and returns the path of its audit log.
 async fn audited(rules: &str, mode: AuditMode) -> (TestServer, PathBuf) {
@@ -30,7 +30,6 @@ fn of<'a>(events: &'a [Value], user: &str) -> Vec<&'a Value> {
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(20);
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn records_requests_according_to_policy() {

@@ -17,9 +17,8 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use serve::{Body, Handler};
 
-use crate::harness::{TestServer, config_map, start, webhook};
+use crate::harness::{MAPS, TestServer, config_map, start, webhook};
 
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(20);
 

@@ -7,9 +7,7 @@ use testkit::metrics::{
     OF_CLIENTS, OF_COMPONENTS, OF_QUEUES, PublishedMetric, assert_published, published,
 };
 
-use crate::harness::{TestServer, config_map, start};
-
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+use crate::harness::{MAPS, TestServer, config_map, start};
 
 async fn figure(server: &TestServer, line: &str) -> f64 {
     let page = server.admin().get("/metrics").await;

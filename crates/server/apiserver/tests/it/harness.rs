@@ -22,8 +22,12 @@ use http_body_util::BodyExt as _;
 use pki::{AltName, Authority, Key, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
 use rustls_pki_types::ServerName;
 use serde_json::{Value, json};
+use serve::Body;
 use store::{Store, embedded};
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpSocket, TcpStream},
+};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 const ALGORITHM: KeyAlgorithm = KeyAlgorithm::EcdsaP256;
@@ -366,6 +370,46 @@ pub(crate) async fn listen<H: serve::Handler>(
     handler: impl FnOnce(SocketAddr, rt::Tasks) -> H,
 ) -> Arc<H> {
     listen_at([127, 0, 0, 1].into(), authority, names, handler).await
+}
+
+/// The ConfigMaps of the namespace default.
+pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// Headers by which a client would pretend that a proxy has authenticated it as an administrator.
+pub(crate) const FORGED_IDENTITY: [(&str, &str); 5] = [
+    ("x-remote-user", "root"),
+    ("x-remote-group", "system:masters"),
+    ("x-remote-uid", "0"),
+    ("x-remote-extra-scopes", "all"),
+    ("x_remote_user", "root"),
+];
+
+/// Echoes the bytes of an upgraded connection.
+pub(crate) fn spawn_echo(tasks: &rt::Tasks, request: &mut Request<Body>) {
+    let upgraded = hyper::upgrade::on(request);
+    tasks.spawn("echo", async move {
+        let mut stream = hyper_util::rt::TokioIo::new(upgraded.await.unwrap());
+        let mut byte = [0];
+        while stream.read(&mut byte).await.unwrap_or(0) > 0 {
+            stream.write_all(&byte).await.unwrap();
+        }
+    });
+}
+
+/// Sends a request that upgrades a connection to [`spawn_echo`], and returns the head of the response.
+pub(crate) async fn check_echo(stream: &mut TlsStream<TcpStream>, request: &str) -> String {
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.unwrap());
+    }
+    let head = String::from_utf8(head).unwrap().to_ascii_lowercase();
+    assert!(head.starts_with("http/1.1 101 "), "{head}");
+    stream.write_all(b"there and back").await.unwrap();
+    let mut back = [0; 14];
+    stream.read_exact(&mut back).await.unwrap();
+    assert_eq!(&back, b"there and back");
+    head
 }
 
 /// Serves a webhook. The handler receives a kubeconfig with its path and a user whose token is `secret`.

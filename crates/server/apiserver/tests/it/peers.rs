@@ -20,11 +20,13 @@ use pki::{AltName, Authority, KeyAlgorithm};
 use serde_json::{Value, json};
 use serve::{Body, Handler};
 use store::{Expected, Op, Write};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::{
     custom::{DEFINITIONS, define},
-    harness::{Answer, Api, Identity, TestServer, listen, start, try_start, validity},
+    harness::{
+        Answer, Api, Identity, TestServer, check_echo, listen, spawn_echo, start, try_start,
+        validity,
+    },
     proxy_targets::Trap,
     records::{API_SERVICES, until},
     watches::Events,
@@ -299,14 +301,7 @@ impl Stub {
         if !path.ends_with("/exec") {
             return Response::new(client::full("{\"kind\":\"GhostList\"}"));
         }
-        let upgraded = hyper::upgrade::on(&mut request);
-        self.tasks.spawn("echo", async move {
-            let mut stream = hyper_util::rt::TokioIo::new(upgraded.await.unwrap());
-            let mut byte = [0];
-            while stream.read(&mut byte).await.unwrap_or(0) > 0 {
-                stream.write_all(&byte).await.unwrap();
-            }
-        });
+        spawn_echo(&self.tasks, &mut request);
         let head = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
         let head = head.header(header::CONNECTION, "Upgrade").header(header::UPGRADE, "echo");
         head.body(client::full("")).unwrap()
@@ -382,17 +377,7 @@ async fn sends_identity_and_passes_upgrades() {
     let request = format!(
         "GET {path} HTTP/1.1\r\nhost: api\r\nauthorization: Bearer {token}\r\nconnection: Upgrade\r\nupgrade: echo\r\n\r\n"
     );
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        head.push(stream.read_u8().await.unwrap());
-    }
-    let head = String::from_utf8(head).unwrap().to_ascii_lowercase();
-    assert!(head.starts_with("http/1.1 101 "), "{head}");
-    stream.write_all(b"there and back").await.unwrap();
-    let mut back = [0; 14];
-    stream.read_exact(&mut back).await.unwrap();
-    assert_eq!(&back, b"there and back");
+    check_echo(&mut stream, &request).await;
     // A peer without a key and without a Lease has left the cluster.
     stub.register(&server, "apiserver-stub", false).await;
     until(&api, GHOSTS, |code, _| code == 404).await;

@@ -5,7 +5,7 @@ use std::net::{IpAddr, TcpListener, UdpSocket};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::harness::{Api, Identity, admin, pod, shared};
+use crate::harness::{Api, FORGED_IDENTITY, Identity, admin, pod, shared};
 
 /// A listener that must receive no connection.
 pub(crate) struct Trap(TcpListener);
@@ -208,17 +208,13 @@ async fn strips_credentials_for_backends() {
     let slice = slice("s", &address.to_string(), port, &target);
     admin().post(&slices, &slice).await.ok();
     let api = shared().tls(Identity::Token(shared().powerful_token(&namespace).await));
-    let headers = [
-        ("x-remote-user", "root"),
-        ("x-remote-group", "system:masters"),
-        ("x-remote-uid", "0"),
-        ("x-remote-extra-scopes", "all"),
-        ("x_remote_user", "root"),
+    let more = [
         ("impersonate-user", "somebody"),
         ("impersonate-group", "system:masters"),
         ("te", "trailers"),
         ("x-stays", "yes"),
     ];
+    let headers = [FORGED_IDENTITY.as_slice(), &more].concat();
     for path in [
         format!("pods/p:{port}/proxy/a"),
         "pods/p:web/proxy/a".to_owned(),

@@ -23,7 +23,7 @@ use http_body_util::BodyExt as _;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
-use serve::{Body, BoxError, Limits, ServerTls};
+use serve::{Body, Limits, ServerTls};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf},
     net::{TcpListener, TcpStream},
@@ -68,32 +68,24 @@ impl Drop for Piece {
     }
 }
 
-struct Counted(Body, Arc<Gauge>);
+/// Counts the frames of a body, and the body while it exists.
+struct Counted(Arc<Gauge>);
 
-impl http_body::Body for Counted {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let frame = ready!(Pin::new(&mut self.0).poll_frame(cx));
-        let gauge = &self.1;
-        Poll::Ready(frame.map(|frame| {
-            Ok(frame?.map_data(|data| {
-                gauge.taken.fetch_add(data.len(), SeqCst);
-                let held = gauge.held.fetch_add(data.len(), SeqCst) + data.len();
-                gauge.most.fetch_max(held, SeqCst);
-                Bytes::from_owner(Piece(data, gauge.clone()))
-            }))
-        }))
+impl Counted {
+    fn count(&self, frame: Frame<Bytes>) -> Frame<Bytes> {
+        let gauge = &self.0;
+        frame.map_data(|data| {
+            gauge.taken.fetch_add(data.len(), SeqCst);
+            let held = gauge.held.fetch_add(data.len(), SeqCst) + data.len();
+            gauge.most.fetch_max(held, SeqCst);
+            Bytes::from_owner(Piece(data, gauge.clone()))
+        })
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.1.bodies.fetch_sub(1, SeqCst);
+        self.0.bodies.fetch_sub(1, SeqCst);
     }
 }
 
@@ -105,7 +97,8 @@ impl serve::Handler for Counting {
             let response = self.0.0.request(request).await.unwrap();
             self.1.begun.fetch_add(1, SeqCst);
             self.1.bodies.fetch_add(1, SeqCst);
-            response.map(|body| Counted(body, self.1.clone()).boxed_unsync())
+            let counted = Counted(self.1.clone());
+            response.map(|body| body.map_frame(move |frame| counted.count(frame)).boxed_unsync())
         })
     }
 }

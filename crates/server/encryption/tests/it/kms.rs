@@ -8,9 +8,12 @@ use std::{
 };
 
 use data_encoding::BASE64;
-use encryption::testing::{
-    DecryptRequest, DecryptResponse, EncryptRequest, EncryptResponse, KeyManagementService,
-    KeyManagementServiceServer, StatusRequest, StatusResponse,
+use encryption::{
+    Encrypted, Encryption,
+    testing::{
+        DecryptRequest, DecryptResponse, EncryptRequest, EncryptResponse, KeyManagementService,
+        KeyManagementServiceServer, StatusRequest, StatusResponse,
+    },
 };
 use parking_lot::Mutex;
 use store::Store as _;
@@ -66,6 +69,15 @@ impl Bench {
         self.directory.path().join(name)
     }
 
+    /// Configures the plugin, and writes a Secret to a store that it encrypts.
+    async fn with_plain_secret(&self) -> (Arc<Encryption>, Encrypted) {
+        self.configure(&secrets(&self.kms("plugin")));
+        let encryption = self.load().await.unwrap();
+        let store = self.wrap(encryption.clone());
+        put(&store, SECRET, "plain").await.unwrap();
+        (encryption, store)
+    }
+
     pub(crate) fn kms(&self, name: &str) -> String {
         let socket = self.socket(name);
         let socket = socket.display();
@@ -114,13 +126,9 @@ const LATER: Duration = Duration::from_secs(30);
 
 #[tokio::test]
 async fn decrypts_each_seed_once_and_follows_key_changes() {
-    let bench = Bench::new();
-    let plugin = Plugin::new("1");
+    let (bench, plugin) = (Bench::new(), Plugin::new("1"));
     let _served = plugin.serve(&bench, "plugin");
-    bench.configure(&secrets(&bench.kms("plugin")));
-    let encryption = bench.load().await.unwrap();
-    let store = bench.wrap(encryption.clone());
-    put(&store, SECRET, "plain").await.unwrap();
+    let (encryption, store) = bench.with_plain_secret().await;
     assert!(value(&*bench.raw, SECRET).await.unwrap().starts_with(b"k8s:enc:kms:v2:plugin:"));
     assert_eq!(value(&store, SECRET).await.unwrap(), b"plain");
     assert_eq!(plugin.0.decrypted.load(SeqCst), 0, "its own seed is known");
@@ -143,13 +151,9 @@ async fn decrypts_each_seed_once_and_follows_key_changes() {
 /// Writes fail after the plugin has been unhealthy for three minutes; existing values can be read.
 #[tokio::test]
 async fn unhealthy_plugin_blocks_writes_but_not_reads() {
-    let bench = Bench::new();
-    let plugin = Plugin::new("1");
+    let (bench, plugin) = (Bench::new(), Plugin::new("1"));
     let _served = plugin.serve(&bench, "plugin");
-    bench.configure(&secrets(&bench.kms("plugin")));
-    let encryption = bench.load().await.unwrap();
-    let store = bench.wrap(encryption.clone());
-    put(&store, SECRET, "plain").await.unwrap();
+    let (encryption, store) = bench.with_plain_secret().await;
     plugin.0.hangs.store(true, SeqCst);
     bench.clock.advance(LATER);
     let error = encryption.health().await.unwrap_err().to_string();

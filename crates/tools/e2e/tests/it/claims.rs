@@ -49,11 +49,7 @@ spec:
         - cel: {expression: "device.attributes['claims.e2e.example.com'].memory > 40"}
 "#;
 
-const POD: &str = r#"
-apiVersion: v1
-kind: Pod
-metadata: {name: NAME}
-spec:
+const POD_SPEC: &str = r#"
   terminationGracePeriodSeconds: 0
   resourceClaims:
   - {name: own, CLAIM}
@@ -65,7 +61,7 @@ spec:
 "#;
 
 fn pod(name: &str, claim: &str) -> String {
-    POD.replace("NAME", name).replace("CLAIM", claim)
+    e2e::pod(name, &POD_SPEC.replace("CLAIM", claim))
 }
 
 #[test]

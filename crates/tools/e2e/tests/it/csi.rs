@@ -34,11 +34,7 @@ spec:
   resources: {requests: {storage: 1Gi}}
 "#;
 
-const POD: &str = r#"
-apiVersion: v1
-kind: Pod
-metadata: {name: NAME}
-spec:
+const POD_SPEC: &str = r#"
   terminationGracePeriodSeconds: 0
   securityContext: {runAsUser: 1234, runAsGroup: 1234, fsGroup: 4321}
   volumes:
@@ -77,7 +73,7 @@ fn csi_volume_is_attached_staged_published_and_unmounted() {
     // The test is the attacher. The kubelet does not call the driver before the volume is attached.
     driver
         .set_fault("NodePublishVolume", Some(Fault::Refuse(Code::Internal, "no disk".to_owned())));
-    s.apply(&POD.replace("NAME", "one"));
+    s.apply(&e2e::pod("one", &POD_SPEC.replace("NAME", "one")));
     let attachment = s
         .until("get volumeattachments -o jsonpath={.items[*].metadata.name}", |text| {
             text.starts_with("csi-")

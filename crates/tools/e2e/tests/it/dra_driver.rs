@@ -30,11 +30,7 @@ metadata: {name: NAME}
 spec: {devices: {requests: [{name: r, exactly: {deviceClassName: fpga.e2e.example.com}}]}}
 "#;
 
-const POD: &str = r#"
-apiVersion: v1
-kind: Pod
-metadata: {name: NAME}
-spec:
+const POD_SPEC: &str = r#"
   nodeName: NODE
   terminationGracePeriodSeconds: 1
   resourceClaims: [{name: fpga, resourceClaimName: CLAIM}]
@@ -46,7 +42,8 @@ spec:
 "#;
 
 fn pod(s: &Session<'_>, name: &str, node: &str, claim: &str) {
-    s.apply(&POD.replace("NAME", name).replace("NODE", node).replace("CLAIM", claim));
+    let spec = POD_SPEC.replace("NODE", node).replace("CLAIM", claim);
+    s.apply(&e2e::pod(name, &spec));
 }
 
 /// Allocates a claim and reserves it for Pods, as the scheduler does.

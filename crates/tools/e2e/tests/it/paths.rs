@@ -4,11 +4,7 @@
 use e2e::{Session, shared, until};
 
 /// A driver with all paths. It mounts a file system below the kubelet's directory.
-const DRIVER: &str = r#"
-apiVersion: v1
-kind: Pod
-metadata: {name: driver-NODE}
-spec:
+const DRIVER_SPEC: &str = r#"
   nodeName: NODE
   terminationGracePeriodSeconds: 0
   containers:
@@ -30,11 +26,10 @@ spec:
   - {name: socket, hostPath: {path: /run/containerd/containerd.sock, type: Socket}}
   - {name: registry, hostPath: {path: /var/lib/kubelet/device-plugins/kubelet.sock, type: Socket}}
   - {name: cni, hostPath: {path: /etc/cni/net.d, type: Directory}}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: other-NODE}
-spec:
+"#;
+
+/// A Pod that reads the paths.
+const OTHER_SPEC: &str = r#"
   nodeName: NODE
   terminationGracePeriodSeconds: 0
   containers:
@@ -53,7 +48,9 @@ spec:
 
 /// Asserts that Pods of a node see the node's own directories at the usual paths.
 pub(crate) fn pods_see_usual_paths(s: &Session<'_>, node: &str) {
-    s.apply(&DRIVER.replace("NODE", node));
+    for (name, spec) in [("driver", DRIVER_SPEC), ("other", OTHER_SPEC)] {
+        s.apply(&e2e::pod(&format!("{name}-{node}"), &spec.replace("NODE", node)));
+    }
     s.kubectl("wait pod --all --for=condition=Ready --timeout=60s").ok();
     let (driver, other) = (format!("driver-{node}"), format!("other-{node}"));
     let in_driver = |script: &str| s.kubectl_with(&["exec", &driver, "--", "sh", "-c", script], "");

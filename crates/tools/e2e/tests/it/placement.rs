@@ -33,12 +33,8 @@ impl Drop for ConfigGuard<'_> {
 
 /// Returns a critical Pod, which only fails admission for lack of CPUs.
 fn pod(name: &str, node: &str, amounts: &str) -> String {
-    format!(
+    let spec = format!(
         r#"
-apiVersion: v1
-kind: Pod
-metadata: {{name: {name}}}
-spec:
   nodeName: {node}
   priorityClassName: system-node-critical
   terminationGracePeriodSeconds: 0
@@ -48,7 +44,8 @@ spec:
     command: [sh, -c, "exec sleep 100000"]
     resources: {{limits: {{{amounts}}}}}
 "#
-    )
+    );
+    e2e::pod(name, &spec)
 }
 
 #[test]

@@ -116,17 +116,14 @@ fn rejects_isolation_that_the_node_does_not_support() {
     let s = shared("node-isolation");
     s.kubectl("label namespace node-isolation pod-security.kubernetes.io/enforce=restricted").ok();
     let pod = |name: &str, of_pod: &str, of_container: &str| {
-        format!(
+        let spec = format!(
             r#"
-apiVersion: v1
-kind: Pod
-metadata: {{name: {name}}}
-spec:
   {of_pod}
   volumes: [{{name: v, emptyDir: {{}}}}]
   containers: [{{name: c, image: box:1, {of_container}}}]
 "#
-        )
+        );
+        e2e::pod(name, &spec)
     };
     const LINUX: &str = "securityContext: {runAsNonRoot: true, runAsUser: 7, seccompProfile: {type: RuntimeDefault}}";
     const CONFINED: &str = "allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}";
