@@ -188,22 +188,7 @@ async fn context(
     // Upstream's kubelet makes its root shared, too. If it took over later, it would otherwise hide our mounts below
     // its own.
     HostMounts.make_shared(&settings.root)?;
-    let mut cri = cri::Client::new(&settings.runtime_endpoint, settings.request_timeout);
-    if let Some(endpoint) = &settings.images.endpoint {
-        cri = cri.with_image_service(endpoint);
-    }
-    let Some(version) = tasks.shutdown().unless_stopping(await_runtime(&cri)).await else {
-        return Ok(None);
-    };
-    let version = version?;
-    tracing::info!(
-        runtime = version.runtime_name,
-        version = version.runtime_version,
-        "the container runtime answers"
-    );
-    if !settings.pod_cidr.is_empty() {
-        cri.set_pod_cidr(&settings.pod_cidr).await?;
-    }
+    let Some(Runtime { cri, name }) = runtime(&settings, tasks).await? else { return Ok(None) };
     let volumes = Arc::new(volumes(&settings, client.clone(), &clock, tasks));
     let sources = StatsSources {
         node_name: settings.node_name.clone(),
@@ -219,7 +204,7 @@ async fn context(
     Ok(Some(Arc::new(Context {
         machine,
         user_namespaces,
-        runtime_name: version.runtime_name,
+        runtime_name: name,
         objects: volumes.objects.clone(),
         node: volumes.node.clone(),
         events: volumes.events.clone(),
@@ -312,6 +297,32 @@ fn make_root(root: &Path) -> std::io::Result<()> {
     let pods = root.join("pods");
     sys::make_directories(&pods, DIRECTORY_MODE)?;
     std::fs::set_permissions(&pods, std::fs::Permissions::from_mode(DIRECTORY_MODE))
+}
+
+struct Runtime {
+    cri: cri::Client,
+    name: String,
+}
+
+/// Connects to the container runtime. Returns `None` if shutdown begins before the runtime answers.
+async fn runtime(settings: &Settings, tasks: &Tasks) -> Result<Option<Runtime>, Error> {
+    let mut cri = cri::Client::new(&settings.runtime_endpoint, settings.request_timeout);
+    if let Some(endpoint) = &settings.images.endpoint {
+        cri = cri.with_image_service(endpoint);
+    }
+    let Some(version) = tasks.shutdown().unless_stopping(await_runtime(&cri)).await else {
+        return Ok(None);
+    };
+    let version = version?;
+    tracing::info!(
+        runtime = version.runtime_name,
+        version = version.runtime_version,
+        "the container runtime answers"
+    );
+    if !settings.pod_cidr.is_empty() {
+        cri.set_pod_cidr(&settings.pod_cidr).await?;
+    }
+    Ok(Some(Runtime { cri, name: version.runtime_name }))
 }
 
 async fn await_runtime(cri: &cri::Client) -> Result<cri::v1::VersionResponse, cri::Error> {
