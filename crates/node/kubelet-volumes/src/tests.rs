@@ -294,6 +294,10 @@ async fn mounts_local_volumes_and_creates_only_own_ones() {
     std::fs::create_dir(&real).unwrap();
     std::os::unix::fs::symlink("/", &link).unwrap();
     let local = |path: &Path| json!({"spec": {"local": {"path": path}}});
+    let provisioned = |path: &Path| {
+        let annotations = json!({"pv.kubernetes.io/provisioned-by": "windlass.local/volumes"});
+        json!({"metadata": {"annotations": annotations}, "spec": {"local": {"path": path}}})
+    };
     for (path, words) in [
         (link.clone(), "links are not followed"),
         (real.join("../real"), "must not contain '..'"),
@@ -302,13 +306,7 @@ async fn mounts_local_volumes_and_creates_only_own_ones() {
         // The path does not end with the volume's name, so the kubelet creates nothing.
         (root.join("local-volumes/other"), "No such file"),
     ] {
-        let mut volume = local(&path);
-        json_patch(
-            &mut volume,
-            json!({"metadata": {"annotations": {
-            "pv.kubernetes.io/provisioned-by": "windlass.local/volumes"}}}),
-        );
-        let (volumes, _) = with_claim(&root, json!({}), volume).await;
+        let (volumes, _) = with_claim(&root, json!({}), provisioned(&path)).await;
         let error = mounted(&volumes, &user()).await.unwrap_err();
         assert!(error.contains(words), "{}: {error}", path.display());
     }
@@ -317,13 +315,7 @@ async fn mounts_local_volumes_and_creates_only_own_ones() {
     assert_eq!(at, root.join("pods/db/volumes/kubernetes.io~local-volume/disk"));
     assert_eq!(kernel.below(&root).unwrap(), [at]);
     let own = root.join("local-volumes/disk");
-    let mut volume = local(&own);
-    json_patch(
-        &mut volume,
-        json!({"metadata": {"annotations": {
-        "pv.kubernetes.io/provisioned-by": "windlass.local/volumes"}}}),
-    );
-    let (volumes, _) = with_claim(&root, json!({}), volume).await;
+    let (volumes, _) = with_claim(&root, json!({}), provisioned(&own)).await;
     mounted(&volumes, &user()).await.unwrap();
     use std::os::unix::fs::PermissionsExt;
     assert_eq!(own.metadata().unwrap().permissions().mode() & 0o7777, 0o777);
@@ -335,13 +327,8 @@ async fn mounts_local_volumes_and_creates_only_own_ones() {
     let other = dir.path().join("usual");
     std::os::unix::fs::symlink(&root, &other).unwrap();
     std::fs::remove_dir_all(&own).unwrap();
-    let mut volume = local(&other.join("local-volumes/disk"));
-    json_patch(
-        &mut volume,
-        json!({"metadata": {"annotations": {
-        "pv.kubernetes.io/provisioned-by": "windlass.local/volumes"}}}),
-    );
-    let (volumes, _) = with_claim(&root, json!({}), volume).await;
+    let (volumes, _) =
+        with_claim(&root, json!({}), provisioned(&other.join("local-volumes/disk"))).await;
     mounted(&volumes, &user()).await.unwrap();
     assert!(own.exists(), "the kubelet creates it");
 }
