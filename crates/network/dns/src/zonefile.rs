@@ -429,8 +429,8 @@ impl ZoneData {
         for _ in 0..MAX_ALIASES {
             let Some(node) = self.node(&name) else { return Found::NoName(records) };
             let node = match node {
-                Place::Delegated(servers) => return Found::Delegation(servers),
-                Place::Node(node) => node,
+                Match::Delegated(servers) => return Found::Delegation(servers),
+                Match::Node(node) => node,
             };
             let owned = |found: &Vec<Record>| {
                 found.iter().map(|record| renamed(record, &name)).collect::<Vec<_>>()
@@ -457,7 +457,7 @@ impl ZoneData {
     }
 
     /// Returns the node of a name: its own, or that of a wildcard. `None` if the zone does not have the name.
-    fn node(&self, name: &Name) -> Option<Place<'_>> {
+    fn node(&self, name: &Name) -> Option<Match<'_>> {
         let lower = name.to_lowercase();
         let above = usize::from(self.origin.num_labels());
         let labels = lower.iter().len();
@@ -466,15 +466,15 @@ impl ZoneData {
             let part = lower.trim_to(count);
             let Some(node) = self.nodes.get(&part) else { break };
             if let Some(servers) = node.get(&RecordType::NS).filter(|_| count > above) {
-                return Some(Place::Delegated(servers.clone()));
+                return Some(Match::Delegated(servers.clone()));
             }
             if count == labels {
-                return Some(Place::Node(node));
+                return Some(Match::Node(node));
             }
             encloser = Some(part);
         }
         let wildcard = encloser?.prepend_label("*").ok()?;
-        self.nodes.get(&wildcard).map(Place::Node)
+        self.nodes.get(&wildcard).map(Match::Node)
     }
 }
 
@@ -485,7 +485,7 @@ fn renamed(record: &Record, name: &Name) -> Record {
     record
 }
 
-enum Place<'z> {
+enum Match<'z> {
     Node(&'z Node),
     Delegated(Vec<Record>),
 }

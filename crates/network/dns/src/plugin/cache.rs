@@ -226,7 +226,10 @@ impl Cache {
                     self.prefetch.as_ref().is_some_and(|prefetch| prefetch.is_due(entry, now));
                 let age = if self.keeps_ttl { 0 } else { entry.age(now).as_secs() };
                 let ttl = entry.ttl.as_secs().saturating_sub(age) as u32;
-                return Hit::Fresh { reply: Kept { reply: entry.reply.clone(), ttl }, refresh };
+                return Hit::Fresh {
+                    reply: CachedReply { reply: entry.reply.clone(), ttl },
+                    refresh,
+                };
             };
             match &self.stale {
                 Some(stale) if expired < stale.longest => {
@@ -234,7 +237,7 @@ impl Cache {
                     if !is_waiting {
                         entry.refreshed_until = Some(now + REFRESH.max(stale.recheck));
                     }
-                    let reply = Kept { reply: entry.reply.clone(), ttl: stale.ttl };
+                    let reply = CachedReply { reply: entry.reply.clone(), ttl: stale.ttl };
                     let refresh = !is_waiting;
                     return Hit::Stale { reply, refresh, verify: stale.verify };
                 }
@@ -296,17 +299,17 @@ impl Cache {
 
 enum Hit {
     None,
-    Fresh { reply: Kept, refresh: bool },
-    Stale { reply: Kept, refresh: bool, verify: Option<Duration> },
+    Fresh { reply: CachedReply, refresh: bool },
+    Stale { reply: CachedReply, refresh: bool, verify: Option<Duration> },
 }
 
 /// A kept answer, and the TTL of its records now.
-struct Kept {
+struct CachedReply {
     reply: Arc<Message>,
     ttl: u32,
 }
 
-impl Kept {
+impl CachedReply {
     /// Returns the answer to a request.
     fn replay(&self, request: &Request) -> Message {
         let mut reply = Message::clone(&self.reply);

@@ -230,30 +230,21 @@ fn with(plugins: &str) -> Arc<Resolver> {
 #[test]
 fn rewrites_names_and_answers() {
     use RecordType::A;
-    let resolver = with(
-        "rewrite name exact red.example known.example\n\
+    const REWRITES: &str = "rewrite name exact red.example known.example\n\
          rewrite continue {\n ttl suffix .ttl.example 5-30\n }\n\
          rewrite stop {\n name regex (.*)-(us)\\.rocks {1}.service.consul\n answer name (.*)\\.service\\.consul {1}-us.rocks\n }\n\
          rewrite name suffix .outside.example. .internal.example. answer auto\n\
          rewrite name substring plain known\n\
-         rewrite continue rcode exact refused.example REFUSED NXDOMAIN\n\
          rewrite type MX A\n\
          rewrite name exact a.ttl.example known.example\n\
-         rewrite name regex bad\\.example {0}..x\n\
-         acl {\n block net 10.1.0.7\n }\n",
-    );
+         rewrite name regex bad\\.example {0}..x\n";
+    let resolver = with(&format!(
+        "rewrite continue rcode exact refused.example REFUSED NXDOMAIN\n\
+         {REWRITES}acl {{\n block net 10.1.0.7\n }}\n"
+    ));
     // The access list comes after the rewriting.
     assert_eq!(show(&resolver, "refused.example.", A), "NXDomain  |  | ");
-    let resolver = with(
-        "rewrite name exact red.example known.example\n\
-         rewrite continue {\n ttl suffix .ttl.example 5-30\n }\n\
-         rewrite stop {\n name regex (.*)-(us)\\.rocks {1}.service.consul\n answer name (.*)\\.service\\.consul {1}-us.rocks\n }\n\
-         rewrite name suffix .outside.example. .internal.example. answer auto\n\
-         rewrite name substring plain known\n\
-         rewrite type MX A\n\
-         rewrite name exact a.ttl.example known.example\n\
-         rewrite name regex bad\\.example {0}..x\n",
-    );
+    let resolver = with(REWRITES);
     for (name, kind, expected) in [
         ("red.example.", A, "NoError red.example. 60 A 192.0.2.1 |  | "),
         ("RED.example.", A, "NoError red.example. 60 A 192.0.2.1 |  | "),

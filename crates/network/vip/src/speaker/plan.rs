@@ -21,7 +21,7 @@ const PREFERENCE: Duration = Duration::from_millis(300);
 
 /// An address of a Service.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Wanted {
+pub(super) struct ServiceAddress {
     /// `true` if this node may announce the address.
     pub(super) allowed: bool,
     /// The time when this node learnt of the address.
@@ -41,7 +41,7 @@ pub(super) struct Claim {
 pub(super) struct View<'a> {
     pub(super) node: &'a str,
     pub(super) now: Instant,
-    pub(super) wanted: &'a BTreeMap<IpAddr, Wanted>,
+    pub(super) wanted: &'a BTreeMap<IpAddr, ServiceAddress>,
     pub(super) claims: &'a BTreeMap<IpAddr, Claim>,
     /// The times when this node saw the last renewals of other nodes' Leases.
     pub(super) heartbeats: &'a BTreeMap<String, Instant>,
@@ -99,7 +99,7 @@ pub(super) fn plan(view: &View<'_>) -> Plan {
 }
 
 impl View<'_> {
-    fn may_take(&self, address: IpAddr, wanted: Wanted, claim: Option<&Claim>) -> bool {
+    fn may_take(&self, address: IpAddr, wanted: ServiceAddress, claim: Option<&Claim>) -> bool {
         let patience = if self.is_preferred(address) { Duration::ZERO } else { PREFERENCE };
         let free_since = match claim {
             None => wanted.since,

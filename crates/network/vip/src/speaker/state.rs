@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::{
     links,
-    plan::{Claim, FENCE, Plan, View, Wanted, plan},
+    plan::{Claim, FENCE, Plan, ServiceAddress, View, plan},
     settings::{SpeakerSettings, TICK},
     subject::{LABEL, Subject},
 };
@@ -50,7 +50,7 @@ struct Observed {
     claims: BTreeMap<IpAddr, Claim>,
     versions: BTreeMap<String, String>,
     heartbeats: BTreeMap<String, Instant>,
-    wanted: BTreeMap<IpAddr, Wanted>,
+    wanted: BTreeMap<IpAddr, ServiceAddress>,
     /// The networks of this node's interfaces.
     networks: Vec<Cidr>,
     /// `true` if `wanted` must be computed again.
@@ -211,7 +211,10 @@ impl State {
                     self.settings.beside.is_some() || links::is_within(&observed.networks, address);
                 let since = observed.wanted.get(&address).map(|wanted| wanted.since);
                 let since = since.unwrap_or_else(Instant::now);
-                wanted.insert(address, Wanted { allowed: usable && serves && reaches, since });
+                wanted.insert(
+                    address,
+                    ServiceAddress { allowed: usable && serves && reaches, since },
+                );
             }
         }
         observed.wanted = wanted;

@@ -15,7 +15,7 @@ use tokio::{sync::watch, time::Instant};
 
 use super::{
     SpeakerSettings, announce,
-    plan::{Change, Claim, EXPIRE, FENCE, Plan, View, Wanted, plan},
+    plan::{Change, Claim, EXPIRE, FENCE, Plan, ServiceAddress, View, plan},
     subject::Subject,
 };
 
@@ -50,7 +50,8 @@ fn planned(case: Case) -> (bool, Option<Change>) {
     let now = Instant::now() + Duration::from_secs(3600);
     let ago = |milliseconds| now - Duration::from_millis(milliseconds);
     let address = ip("192.0.2.5");
-    let wanted = case.allowed.map(|allowed| (address, Wanted { allowed, since: ago(60_000) }));
+    let wanted =
+        case.allowed.map(|allowed| (address, ServiceAddress { allowed, since: ago(60_000) }));
     let claim = case
         .holder
         .map(|(holder, _)| (address, Claim { holder: holder.to_owned(), changed: ago(60_000) }));
@@ -106,7 +107,7 @@ fn spreads_addresses_over_nodes() {
     let now = Instant::now() + Duration::from_secs(3600);
     let since = now - Duration::from_millis(100);
     let all: Vec<IpAddr> = (1..=200).map(|n| ip(&format!("192.0.2.{n}"))).collect();
-    let wanted = all.iter().map(|ip| (*ip, Wanted { allowed: true, since })).collect();
+    let wanted = all.iter().map(|ip| (*ip, ServiceAddress { allowed: true, since })).collect();
     let heartbeats: BTreeMap<String, Instant> =
         ["a", "b", "c"].map(|node| (node.to_owned(), now)).into();
     let mut taken = BTreeSet::new();
