@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::{Client, Error, Resource};
+use crate::{error::Error, request::Client, resource::Resource};
 
 /// A resource of a group version, with its verbs.
 #[derive(Clone, Debug)]

@@ -70,8 +70,8 @@ impl Reader {
         }
     }
 
-    /// Returns a value in canonical form; `null` in a list or a map is the type's zero value, as in Go. An invalid value
-    /// is reported and returns `None`.
+    /// Returns a value in canonical form. In a list or a map `null` is the type's zero value, as in Go. An invalid
+    /// value is reported and returns `None`.
     fn value(
         &mut self,
         shape: &Shape,

@@ -118,7 +118,7 @@ mod tests {
     use std::{fs, os::unix::fs::symlink};
 
     use client::Resource;
-    use instances::{Group, Machine};
+    use instances::Group;
     use serde_json::json;
     use testkit::FakeApi;
 
