@@ -3,7 +3,10 @@
 use api_meta::{ListMeta, ObjectMeta};
 use client::{Client, List};
 use http::{Method, StatusCode};
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::{
+    Deserialize,
+    de::{DeserializeOwned, IgnoredAny},
+};
 use serde_json::Value;
 
 use crate::error::PageError;
@@ -94,12 +97,6 @@ pub(crate) struct Object {
 }
 
 impl Table {
-    /// Returns the number of objects on this and later pages.
-    pub(crate) fn total(&self) -> u64 {
-        self.rows.len() as u64
-            + self.metadata.remaining_item_count.unwrap_or_default().unsigned_abs()
-    }
-
     /// Reports whether any object is in a namespace.
     pub(crate) fn is_namespaced(&self) -> bool {
         self.rows.iter().any(|row| !row.object.metadata.namespace.is_empty())
@@ -112,8 +109,6 @@ pub(crate) struct Query<'a> {
     pub(crate) namespace: &'a str,
     pub(crate) fields: &'a str,
     pub(crate) limit: usize,
-    /// `true` for a table of cells alone, without the objects' metadata.
-    pub(crate) cells_only: bool,
     /// The token of the next page.
     pub(crate) next: &'a str,
 }
@@ -121,10 +116,7 @@ pub(crate) struct Query<'a> {
 impl Query<'_> {
     fn path(&self, resource: &Resource) -> String {
         let mut path = format!("{}?limit={}", resource.path(self.namespace), self.limit);
-        let include = if self.cells_only { "None" } else { "" };
-        for (name, value) in
-            [("fieldSelector", self.fields), ("continue", self.next), ("includeObject", include)]
-        {
+        for (name, value) in [("fieldSelector", self.fields), ("continue", self.next)] {
             if !value.is_empty() {
                 path.push_str(&format!("&{name}={}", client::escape(value)));
             }
@@ -157,6 +149,14 @@ pub(crate) async fn objects<T: DeserializeOwned>(
     query: &Query<'_>,
 ) -> Result<List<T>, PageError> {
     Ok(client.get_raw(&query.path(resource)).await?)
+}
+
+/// Returns the number of objects of a resource. The API server counts them.
+pub(crate) async fn count(client: &Client, resource: &Resource) -> Result<u64, PageError> {
+    let query = Query { limit: 1, ..Query::default() };
+    let list: List<IgnoredAny> = objects(client, resource, &query).await?;
+    let rest = list.metadata.remaining_item_count.unwrap_or_default();
+    Ok(list.items.len() as u64 + rest.unsigned_abs())
 }
 
 /// Reads an object. `namespace` is empty for cluster-scoped objects.

@@ -3,13 +3,20 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use client::Client;
-use futures_util::{FutureExt as _, future::BoxFuture};
+use futures_util::{
+    FutureExt as _, StreamExt as _,
+    future::{self, BoxFuture},
+    stream,
+};
 use http::{
     HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header, request::Parts,
 };
-use maud::Markup;
-use serve::{Body, Handler, answer};
+use http_body::Frame;
+use http_body_util::{BodyExt as _, StreamBody};
+use maud::{Markup, html};
+use serve::{Body, BodyWithGuard, Handler, answer};
 
 use crate::{
     access::{Access, names_this_machine},
@@ -58,7 +65,10 @@ pub(crate) enum Users {
 pub(crate) struct Dashboard {
     pub(crate) users: Users,
     pub(crate) measurements: Arc<Measurements>,
-    pub(crate) readings: Readings,
+    /// The first page's counts.
+    pub(crate) counts: Readings,
+    /// What does not run, on the first page.
+    pub(crate) problems: Arc<Readings>,
     /// The directories of the timelines.
     pub(crate) timelines: Vec<PathBuf>,
 }
@@ -148,13 +158,14 @@ impl Dashboard {
         }
         match login.client(&request.headers) {
             Ok(Some((client, viewer))) => {
-                let Some(_page) = login.try_page() else {
+                let Some(page) = login.try_page() else {
                     return plain(
                         StatusCode::TOO_MANY_REQUESTS,
                         "too many pages at once; try again\n",
                     );
                 };
-                self.read(uri, &client, viewer).await
+                let response = self.read(uri, &client, viewer).await;
+                response.map(|body| BodyWithGuard::new(body, page).boxed_unsync())
             }
             // The user may have a cookie: browsers leave it out where a link of another site leads here.
             Ok(None) => to("/login", None),
@@ -176,10 +187,10 @@ impl Dashboard {
             if path == "/timeline" {
                 return self.timeline();
             }
-            let page = match path {
-                "/" => self.overview(client, viewer).await?,
-                _ => self.page(client, path, &query).await?,
-            };
+            if path == "/" {
+                return self.overview(client, viewer).await;
+            }
+            let page = self.page(client, path, &query).await?;
             Ok(self.rendered(StatusCode::OK, path, &page))
         };
         match tokio::time::timeout(TIMEOUT, shown).await {
@@ -194,11 +205,26 @@ impl Dashboard {
     }
 
     /// Returns the first page, which viewers with the same credentials share. Each viewer's credentials are checked
-    /// first, and no other request is sent if the API server does not know them.
-    async fn overview(&self, client: &Client, viewer: Viewer) -> Result<Page, PageError> {
+    /// first, and no other request is sent if the API server does not know them. The counts are sent while the cluster
+    /// is searched for what does not run.
+    async fn overview(&self, client: &Client, viewer: Viewer) -> Result<Response<Body>, PageError> {
         api::check_user(client).await?;
-        let content = self.readings.get(viewer, pages::overview::content(client)).await;
-        Ok(Page::new("Overview", content))
+        let counts = self.counts.get(viewer, pages::overview::counts(client)).await;
+        let content = html! { (counts) (layout::later("Searching nodes, Pods and workloads …")) };
+        let page = layout::page("Overview", "/", self.is_remote(), &content);
+        let (head, tail) = layout::split(page);
+        let (problems, client) = (self.problems.clone(), client.clone());
+        let search = async move {
+            let found = problems.get(viewer, pages::overview::problems(&client));
+            let found = tokio::time::timeout(TIMEOUT, found).await;
+            let late = |_| layout::failure(&PageError::Timeout(TIMEOUT).message());
+            found.unwrap_or_else(late).into_string() + &tail
+        };
+        let parts = stream::once(future::ready(head)).chain(stream::once(search));
+        let frames = parts.map(|text| Ok(Frame::data(Bytes::from(text))));
+        let mut response = answer(StatusCode::OK, HTML, "");
+        *response.body_mut() = StreamBody::new(frames).boxed_unsync();
+        Ok(response)
     }
 
     async fn page(

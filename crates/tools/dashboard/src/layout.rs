@@ -1,6 +1,9 @@
 //! The frame of each page.
 
-use maud::{DOCTYPE, Markup, html};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+/// The place of a part that is sent later. The contents of pages are escaped, so that none of them contains it.
+const LATER: PreEscaped<&str> = PreEscaped("<!--later-->");
 
 /// The style of all pages. It is a file of its own, so that pages need no inline style.
 pub(crate) const STYLE: &str = "\
@@ -22,7 +25,8 @@ tr:hover td{background:var(--soft)}\
 .counts li{border:1px solid var(--line);border-radius:6px;padding:.5em 1em}.counts b{display:block;font-size:1.5em}\
 pre{background:var(--soft);padding:.8em;overflow:auto;max-height:75vh}\
 svg{width:100%;max-width:50em;height:9em;background:var(--soft)}polyline{fill:none;stroke:var(--link);stroke-width:1.5;\
-vector-effect:non-scaling-stroke}";
+vector-effect:non-scaling-stroke}\
+.waiting:not(:last-child){display:none}";
 
 /// The entries of the navigation: title, path and access key.
 const ENTRIES: [(&str, &str, &str); 9] = [
@@ -55,6 +59,18 @@ pub(crate) fn page(title: &str, path: &str, has_login: bool, content: &Markup) -
         }
     };
     document(title, &inside)
+}
+
+/// Returns a part of a page's content that is sent later, and what is shown until then. It must be the content's last.
+pub(crate) fn later(waiting: &str) -> Markup {
+    html! { section { p.waiting { (waiting) } (LATER) } }
+}
+
+/// Splits a page at the part that is sent later.
+pub(crate) fn split(page: Markup) -> (String, String) {
+    let text = page.into_string();
+    let (head, tail) = text.split_once(LATER.0).unwrap_or((&text, ""));
+    (head.to_owned(), tail.to_owned())
 }
 
 /// Returns a page without the navigation.

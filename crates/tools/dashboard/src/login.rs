@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header};
 use maud::{Markup, html};
 use serde_json::{Value, json};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{error::PageError, layout, shared::Viewer};
 
@@ -44,7 +44,7 @@ pub(crate) struct Login {
     /// The connection to the API server that all users share. It has no credentials.
     server: Client,
     turns: Semaphore,
-    pages: Semaphore,
+    pages: Arc<Semaphore>,
 }
 
 /// The requests of one user.
@@ -93,7 +93,7 @@ impl LoginError {
 
 impl Login {
     pub(crate) fn new(server: Client) -> Self {
-        Self { server, turns: Semaphore::new(LOGINS), pages: Semaphore::new(PAGES) }
+        Self { server, turns: Semaphore::new(LOGINS), pages: Arc::new(Semaphore::new(PAGES)) }
     }
 
     /// Returns a client with the token of a request's cookie, and the token's viewer; `None` without a token.
@@ -106,8 +106,8 @@ impl Login {
     }
 
     /// Returns the permit of one page, or `None` if too many are being read.
-    pub(crate) fn try_page(&self) -> Option<SemaphorePermit<'_>> {
-        self.pages.try_acquire().ok()
+    pub(crate) fn try_page(&self) -> Option<OwnedSemaphorePermit> {
+        self.pages.clone().try_acquire_owned().ok()
     }
 
     fn client_of(&self, token: &str) -> Result<Client, LoginError> {

@@ -83,7 +83,8 @@ pub async fn run(args: Args, tasks: &rt::Tasks) -> Result<(), DashboardError> {
     let measurements = Arc::new(Measurements::default());
     let (sampled, into) = (client, measurements.clone());
     tasks.keep("measurements", move || measurements::sample(sampled.clone(), into.clone()));
-    let dashboard = Dashboard { users, measurements, readings: Readings::default(), timelines };
+    let (counts, problems) = (Readings::default(), Arc::default());
+    let dashboard = Dashboard { users, measurements, counts, problems, timelines };
     serve::serve(listener, tls, limits(), Arc::new(dashboard), tasks.clone()).await;
     Ok(())
 }

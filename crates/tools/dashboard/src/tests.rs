@@ -62,6 +62,19 @@ impl Transport for Hanging {
     }
 }
 
+/// The connection to an API server that answers no search of whole lists.
+struct Searching(Link);
+
+impl Transport for Searching {
+    fn send(
+        &self,
+        request: Request<client::Body>,
+    ) -> BoxFuture<'_, Result<Response<client::Body>, client::Error>> {
+        let is_search = request.uri().query().is_some_and(|query| query.contains("limit=5000"));
+        if is_search { future::pending().boxed() } else { self.0.send(request) }
+    }
+}
+
 /// A dashboard and its API server.
 struct Scene {
     script: Arc<Script>,
@@ -87,7 +100,8 @@ impl Scene {
         let dashboard = Dashboard {
             users,
             measurements: Arc::default(),
-            readings: Readings::default(),
+            counts: Readings::default(),
+            problems: Arc::default(),
             timelines: Vec::new(),
         };
         Self { script, dashboard }
@@ -142,11 +156,17 @@ impl Scene {
 
 async fn read(response: Response<serve::Body>) -> (StatusCode, String) {
     let (head, mut body) = response.into_parts();
-    let mut text = Vec::new();
-    while let Some(frame) = http_body_util::BodyExt::frame(&mut body).await {
-        text.extend(frame.unwrap().into_data().unwrap());
+    let mut text = String::new();
+    while let Some(part) = frame(&mut body).await {
+        text += &part;
     }
-    (head.status, String::from_utf8(text).unwrap())
+    (head.status, text)
+}
+
+/// Returns the next part of a body.
+async fn frame(body: &mut serve::Body) -> Option<String> {
+    let frame = http_body_util::BodyExt::frame(body).await?;
+    Some(String::from_utf8(frame.unwrap().into_data().unwrap().to_vec()).unwrap())
 }
 
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
@@ -247,6 +267,34 @@ async fn rejects_pages_while_too_many_are_read() {
     // A browser that leaves gives its place back.
     pages.pop();
     assert!(page().now_or_never().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn sends_the_counts_while_the_cluster_is_searched() {
+    let nodes = json!({"metadata": {"remainingItemCount": 6}, "items": [{}]});
+    let answers = vec![("/version", 200, json!({})), ("/api/v1/nodes", 200, nodes)];
+    let script = Arc::new(Script { answers, requests: Mutex::default() });
+    let server = Client::new(Arc::new(Searching(Link(script.clone()))), "test");
+    let scene = Scene::of(script, Users::Remote(Login::new(server)));
+    let cookie = "__Host-windlass-dashboard=abc";
+    let page = || async {
+        let request = Request::builder().uri("/").header(header::COOKIE, cookie);
+        scene.dashboard.handle(request.body(serve::full("")).unwrap()).await.into_body()
+    };
+    let mut body = page().await;
+    let head = frame(&mut body).await.unwrap();
+    assert!(head.contains("<b>7</b>Nodes") && head.contains("<b>?</b>Pods"), "{head}");
+    assert!(head.contains("Searching nodes") && !head.contains("</html>"), "{head}");
+    assert_eq!(frame(&mut body).now_or_never(), None);
+    // A page that is being searched has its place.
+    let mut pages = future::join_all((1..PAGES).map(|_| page())).await;
+    let status = || scene.send(Method::GET, "/", "node:8443", cookie);
+    assert_eq!(status().await.0, StatusCode::TOO_MANY_REQUESTS);
+    pages.pop();
+    assert!(frame(&mut page().await).await.is_some());
+    let rest = frame(&mut body).await.unwrap();
+    assert!(rest.contains("has not answered for 20 seconds"), "{rest}");
+    assert!(rest.ends_with("</html>") && frame(&mut body).await.is_none(), "{rest}");
 }
 
 #[tokio::test]

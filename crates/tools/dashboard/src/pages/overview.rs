@@ -8,7 +8,7 @@ use maud::{Markup, html};
 
 use self::search::Found;
 use crate::{
-    api::{self, Query, Resource},
+    api::{self, Resource},
     layout::failure,
 };
 
@@ -22,14 +22,29 @@ const COUNTED: [(&str, &str, &str); 6] = [
     ("Services", "core", "services"),
 ];
 
-/// Renders the overview. A part that the user may not see is replaced by the reason.
-pub(crate) async fn content(client: &Client) -> Markup {
-    let (counts, found) = tokio::join!(counts(client), search::all(client));
+/// Renders the part that is read at once: the counts. `?` replaces those that the user may not see.
+pub(crate) async fn counts(client: &Client) -> Markup {
+    let count = |(title, group, plural): (&'static str, &str, &str)| {
+        let resource = Resource::new(group, "v1", plural);
+        async move {
+            let count = api::count(client, &resource).await;
+            let count = count.map_or_else(|_| "?".to_owned(), |count| count.to_string());
+            (title, format!("/list/{}", resource.segments()), count)
+        }
+    };
+    let counts = future::join_all(COUNTED.map(count)).await;
     html! {
         ul.counts { @for (title, path, count) in &counts {
             li { a href=(path) { b { (count) } (title) } }
         } }
         h2 { "What does not run" }
+    }
+}
+
+/// Renders the part that takes longer: what does not run. A kind that the user may not see is replaced by the reason.
+pub(crate) async fn problems(client: &Client) -> Markup {
+    let found = search::all(client).await;
+    html! {
         @for part in found {
             @match part {
                 Err(error) => (failure(&error.message())),
@@ -57,17 +72,4 @@ fn shown(found: &Found) -> Markup {
             }
         }
     }
-}
-
-async fn counts(client: &Client) -> Vec<(&'static str, String, String)> {
-    let count = |(title, group, plural): (&'static str, &str, &str)| {
-        let resource = Resource::new(group, "v1", plural);
-        async move {
-            let query = Query { limit: 1, cells_only: true, ..Query::default() };
-            let count = api::table(client, &resource, &query).await;
-            let count = count.map_or_else(|_| "?".to_owned(), |table| table.total().to_string());
-            (title, format!("/list/{}", resource.segments()), count)
-        }
-    };
-    future::join_all(COUNTED.map(count)).await
 }
