@@ -107,10 +107,37 @@ impl<'a> Package<'a> {
             self.name
         );
         write(&self.root.join("DEBIAN/control"), control)?;
+        set_modes(&self.root)?;
         let path = out.join(format!("{}_{version}_{architecture}.deb", self.name));
         let mut dpkg = program("dpkg-deb", ["--root-owner-group", "-Zxz", "--build"]);
         // The time of the files is that of the commit.
         output(dpkg.arg(&self.root).arg(path).env("SOURCE_DATE_EPOCH", &commit.epoch))?;
         fs::remove_dir_all(&self.root).during("removing", self.root.display())
+    }
+}
+
+/// Sets the modes of a package's files, which must depend neither on those of the source tree nor on the umask.
+fn set_modes(root: &Path) -> Result<()> {
+    output(program("chmod", ["--recursive", "u=rwX,go=rX"]).arg(root)).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn modes_of_files_do_not_depend_on_the_source_tree() {
+        let root = std::env::temp_dir().join(format!("xtask-modes-{}", std::process::id()));
+        create_directory(&root.join("bin")).unwrap();
+        for (name, before, after) in [("bin/run", 0o700, 0o755), ("unit", 0o664, 0o644)] {
+            let path = root.join(name);
+            write(&path, "").unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(before)).unwrap();
+            set_modes(&root).unwrap();
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, after, "{name}");
+        }
+        fs::remove_dir_all(&root).unwrap();
     }
 }
