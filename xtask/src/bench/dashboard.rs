@@ -14,7 +14,7 @@ use super::{
     usage,
 };
 use crate::{
-    error::{During, Result},
+    error::{During, Result, fail},
     file::write,
     run::{output, program},
 };
@@ -139,6 +139,12 @@ struct Dashboard {
     url: String,
 }
 
+/// The durations of a first view in microseconds.
+struct FirstView {
+    counts: u64,
+    whole: u64,
+}
+
 impl Drop for Dashboard {
     fn drop(&mut self) {
         let _ = self.process.kill();
@@ -188,17 +194,38 @@ impl Dashboard {
         Ok(())
     }
 
-    /// Measures the overview as users see it first, who share no reading with others.
+    /// Measures the overview as users see it first, who share no reading with others: until its counts arrive, and
+    /// until it is complete.
     fn measure_first_views(&self, bench: &mut Bench) -> Result<()> {
         let cookies: Result<Vec<String>> =
             (0..USERS).map(|_| self.log_in(&bench.new_token()?)).collect();
-        let (mut times, cookies) = (Vec::new(), cookies?);
+        let (mut counts, mut times, cookies) = (Vec::new(), Vec::new(), cookies?);
         let before = self.processor_seconds(bench);
         for cookie in cookies {
-            times.extend(self.read(bench, "/", &cookie, 1, 1)?);
+            let view = self.first_view(&cookie)?;
+            counts.push(view.counts);
+            times.push(view.whole);
         }
+        let (half, most) = percentiles(counts);
+        let what = "the counts for a new user";
+        bench.note(&format!("{what}, p50"), "ms", Better::Less, None, half);
+        bench.note(&format!("{what}, p99 of {WANTED} wanted"), "ms", Better::Less, None, most);
         self.note(bench, "the overview of a new user", times, before);
         Ok(())
+    }
+
+    /// Reads the overview with a connection of its own.
+    fn first_view(&self, cookie: &str) -> Result<FirstView> {
+        let times = "%{time_pretransfer} %{time_starttransfer} %{time_total} %{http_code}";
+        let mut curl = program("curl", ["--silent", "--insecure", "--output", "/dev/null"]);
+        curl.args(["--write-out", times, "--cookie", cookie]);
+        let answer = output(curl.arg(format!("{}/", self.url)))?;
+        let seconds: Vec<f64> = answer.split(' ').filter_map(|word| word.parse().ok()).collect();
+        let [sent, first, last, 200.0] = seconds[..] else {
+            return fail(format!("the overview answered {answer}"));
+        };
+        let micros = |seconds: f64| ((seconds - sent) * 1e6) as u64;
+        Ok(FirstView { counts: micros(first), whole: micros(last) })
     }
 
     /// Returns the durations of requests in microseconds.
