@@ -8,7 +8,10 @@ use std::{
 };
 
 use bootstrap::images;
-use bootstrap_core::constants::{DEFAULT_CRI_SOCKET, OWN_REPOSITORY};
+use bootstrap_core::{
+    constants::{DEFAULT_CRI_SOCKET, OWN_REPOSITORY},
+    upgrade::image_tag,
+};
 use local::{Cluster, ClusterArgs};
 
 use crate::failure::Failure;
@@ -74,33 +77,55 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
             Some(name) if images::is_component(name) => components(&build, Some(name)),
             Some(name) => make(&build, name),
         },
-        Command::Import(import) => everywhere(&import.target, &import.archive),
+        Command::Import(import) => {
+            let what = format!("the content of {}", import.archive.display());
+            everywhere(&import.target, &import.archive, &what)
+        }
     }
 }
 
-/// Imports an archive into the named container runtime, or into those of all running nodes.
-fn everywhere(target: &Target, archive: &Path) -> Result<(), Failure> {
-    for socket in sockets(target)? {
-        oci::import(&socket, archive)?;
+/// A container runtime that receives images.
+struct Runtime {
+    /// The name of its node, or what is known of it.
+    name: String,
+    socket: PathBuf,
+}
+
+impl Runtime {
+    fn at(socket: &Path) -> Self {
+        Self { name: format!("the runtime at {}", socket.display()), socket: socket.to_owned() }
+    }
+
+    fn of(node: &Cluster) -> Self {
+        let name = format!("node {}", node.settings.node_name);
+        Self { name, socket: node.containerd_socket() }
+    }
+}
+
+/// Imports an archive into the named container runtime, or into those of all running nodes, and prints where it is.
+fn everywhere(target: &Target, archive: &Path, what: &str) -> Result<(), Failure> {
+    for runtime in runtimes(target)? {
+        oci::import(&runtime.socket, archive)?;
+        eprintln!("{what} is on {}", runtime.name);
     }
     Ok(())
 }
 
-fn sockets(target: &Target) -> Result<Vec<PathBuf>, Failure> {
+fn runtimes(target: &Target) -> Result<Vec<Runtime>, Failure> {
     if let Some(endpoint) = &target.cri_socket {
-        return Ok(vec![bootstrap::host::socket_path(endpoint).to_owned()]);
+        return Ok(vec![Runtime::at(bootstrap::host::socket_path(endpoint))]);
     }
     let own = bootstrap::host::socket_path(DEFAULT_CRI_SOCKET);
     let cluster = match target.cluster.load() {
         // A machine of `init` or `join`, or one that is going to be.
         Err(local::Error::NoCluster(_)) if target.cluster.is_default() && own.exists() => {
-            return Ok(vec![own.to_owned()]);
+            return Ok(vec![Runtime::at(own)]);
         }
         loaded => loaded?,
     };
     let members = cluster.members()?;
-    let running = members.iter().map(Cluster::containerd_socket).filter(|socket| socket.exists());
-    Ok(std::iter::once(cluster.containerd_socket()).chain(running).collect())
+    let running = members.iter().map(Runtime::of).filter(|runtime| runtime.socket.exists());
+    Ok(std::iter::once(Runtime::of(&cluster)).chain(running).collect())
 }
 
 /// Packs components under the names that `init` writes into manifests.
@@ -129,7 +154,7 @@ fn component_endpoints(target: &Target) -> Result<Vec<String>, Failure> {
     if target.cri_socket.is_none() && target.cluster.root.is_none() {
         return Ok(vec![DEFAULT_CRI_SOCKET.to_owned()]);
     }
-    Ok(sockets(target)?.iter().map(|socket| socket.display().to_string()).collect())
+    Ok(runtimes(target)?.iter().map(|runtime| runtime.socket.display().to_string()).collect())
 }
 
 fn make(build: &Build, name: &str) -> Result<(), Failure> {
@@ -158,6 +183,35 @@ fn make(build: &Build, name: &str) -> Result<(), Failure> {
     }
     let archive = tempfile::Builder::new().prefix("windlass-image-").suffix(".tar").tempfile()?;
     oci::write_archive(&[image], BufWriter::new(archive.as_file()))?;
-    everywhere(&build.target, archive.path())?;
+    everywhere(&build.target, archive.path(), name)?;
+    if is_always_pulled(name) {
+        eprintln!(
+            "Pods with the image {name} pull it from a registry at each start, because of its tag; use another tag, or \
+             set imagePullPolicy: Never"
+        );
+    }
     Ok(())
+}
+
+/// Reports whether the default policy of Pods pulls an image at each start: its tag is `latest`, or it has none.
+fn is_always_pulled(image: &str) -> bool {
+    match image_tag(image) {
+        "" => !image.contains('@'),
+        tag => tag == "latest",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latest_images_are_always_pulled() {
+        for image in ["app", "app:latest", "registry:5000/app", "app:latest@sha256:ab"] {
+            assert!(is_always_pulled(image), "{image}");
+        }
+        for image in ["app:1", "registry:5000/app:1", "app@sha256:ab"] {
+            assert!(!is_always_pulled(image), "{image}");
+        }
+    }
 }
