@@ -41,9 +41,9 @@ fn kubelet(host: &Host) -> PidFile {
     PidFile(host.path(RUN).join("kubelet.pid"))
 }
 
-/// Starts the supervisor, which outlives this command.
+/// Starts the supervisor, which outlives this command, in the place of an earlier one. The new supervisor stops the
+/// earlier one: if this command is killed meanwhile, a kubelet runs nonetheless.
 pub(super) async fn start(host: &Host) -> Result<(), Error> {
-    stop(host).await?;
     let failed = |cause: String| Error::Service { operation: "start", cause };
     let program =
         std::env::current_exe().map_err(io("find the path of", Path::new("/proc/self/exe")))?;
@@ -57,15 +57,14 @@ pub(super) async fn start(host: &Host) -> Result<(), Error> {
     command.args(["internal", "keep-kubelet"]).current_dir("/");
     command.stdin(Stdio::null()).stdout(out).stderr(err).process_group(0);
     let mut child = command.spawn().map_err(|e| failed(e.to_string()))?;
-    supervisor(host).record(child.id().cast_signed()).map_err(|e| failed(e.to_string()))?;
-    // Report a supervisor that fails to start.
-    sleep(LOOK).await;
-    match child.try_wait() {
-        Ok(Some(status)) => {
-            Err(failed(format!("its supervisor ended with {status}; {}", last_words(host))))
+    while supervisor(host).running() != Some(child.id().cast_signed()) {
+        if let Ok(Some(status)) = child.try_wait() {
+            let words = last_words(host);
+            return Err(failed(format!("its supervisor ended with {status}; {words}")));
         }
-        _ => Ok(()),
+        sleep(LOOK).await;
     }
+    Ok(())
 }
 
 /// Stops the supervisor, which stops the kubelet, and then a kubelet that still runs.
@@ -111,8 +110,13 @@ pub(super) fn last_words(host: &Host) -> String {
     }
 }
 
-/// Runs the supervisor, which keeps the kubelet running until shutdown and then stops it.
+/// Runs the supervisor, which keeps the kubelet running until shutdown and then stops it. It stops an earlier supervisor
+/// first.
 pub async fn keep_kubelet(host: &Host, tasks: &Tasks) -> Result<(), Error> {
+    stop(host).await?;
+    supervisor(host)
+        .record(std::process::id().cast_signed())
+        .map_err(|e| Error::Service { operation: "start", cause: e.to_string() })?;
     // The supervisor also renews the certificates of a control plane. With systemd, a timer does.
     let layout = Layout::under(&host.path("/"));
     tasks.keep("certificates", move || {
