@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use e2e::{Cluster, Session, binary, share_machine, tool};
+use e2e::{Cluster, Session, binary, share_machine, tool, until};
 
 /// Secrets as users have them: in a Secret, in a variable, and in the arguments of a Pod.
 const OBJECTS: &str = r#"{"apiVersion": "v1", "kind": "List", "items": [
@@ -47,6 +47,28 @@ fn assert_absent(directory: &Path, needles: &[String]) {
     assert!(files > 15, "{files} files");
 }
 
+/// Asserts that a bundle shows why a cluster does not answer. Objects are left out, because nobody knows then which
+/// values are secret.
+fn shows_broken_cluster(cluster: &Cluster, needles: &[String]) {
+    let directory = cluster.directory.join("broken");
+    let supervisor = cluster.pid("supervisor");
+    cluster.signal("STOP", supervisor);
+    cluster.kill("control-plane");
+    cluster.windlass(&["support-bundle", &directory.display().to_string()]).ok();
+    cluster.signal("CONT", supervisor);
+    assert_absent(&directory, needles);
+    let text = |name: &str| fs::read_to_string(directory.join(name)).unwrap();
+    assert!(
+        text("status.txt").contains("the API server does not answer"),
+        "{}",
+        text("status.txt")
+    );
+    assert!(text("pods.yaml").contains("left out"), "{}", text("pods.yaml"));
+    until("the control plane again", || {
+        cluster.kubectl(&["get", "--raw", "/readyz"]).ok_if(|answer| answer == "ok")
+    });
+}
+
 #[test]
 fn commands_show_cluster_without_secrets() {
     let _turn = share_machine();
@@ -76,6 +98,7 @@ fn commands_show_cluster_without_secrets() {
     );
     let refused = cluster.windlass(&["support-bundle", &path]).refused();
     assert!(refused.contains("exists"), "{refused}");
+    shows_broken_cluster(&cluster, &needles);
 
     let kubectl = tool("kubectl");
     let tools = Path::new(&kubectl).parent().unwrap().display();

@@ -1,8 +1,8 @@
 //! kubeadm's `upgrade`: from an earlier patch version, killed and repeated, and a new version that does not start.
 
 use e2e::{
-    Host, Machines, configuration, connect, is_etcd_installed, join_commands, ready, share_machine,
-    until,
+    Background, Host, Machines, configuration, connect, is_etcd_installed, join_commands, ready,
+    share_machine, until,
 };
 
 /// A version whose images are built like those of the current one.
@@ -69,10 +69,8 @@ fn upgrades_a_cluster_and_returns_from_a_version_that_does_not_start() {
     refuses_corefile(&alpha);
     respects_kubelets_versions(&alpha);
     does_not_start(&alpha);
-
-    // Killed in the middle and repeated, it ends well.
-    let apply = format!("{} {}", alpha.binary(), upgrade(&format!("apply {CURRENT} --yes")));
-    alpha.run("sh", &["-c", &format!("timeout -s KILL 12 {apply}")]);
+    full_disk_stops_an_upgrade(&alpha);
+    is_killed_in_each_phase(&alpha);
     until("an upgrade after one that was killed", || {
         alpha
             .windlass(&upgrade(&format!("apply {CURRENT} --yes")))
@@ -166,6 +164,38 @@ fn respects_kubelets_versions(alpha: &Host<'_>) {
     alpha.kubectl("delete node old").ok();
     let pods = "-n kube-system delete pods --field-selector=spec.nodeName=old --force";
     alpha.kubectl(pods).ok();
+}
+
+/// A disk that fills during an upgrade stops it before a static Pod without a backup is replaced.
+fn full_disk_stops_an_upgrade(alpha: &Host<'_>) {
+    let backups = "/etc/kubernetes/tmp";
+    alpha.run("mount", &["-t", "tmpfs", "-o", "size=8k", "tmpfs", backups]).ok();
+    let output = alpha.windlass(&upgrade(&format!("apply {CURRENT} --yes"))).refused();
+    assert!(output.contains("No space left on device") && output.contains(backups), "{output}");
+    let scheduler = "jsonpath={.items[*].spec.containers[*].image}";
+    let line = format!("-n kube-system get pods -l component=kube-scheduler -o {scheduler}");
+    assert!(alpha.kubectl(&line).ok().ends_with(EARLIER));
+    alpha.run("umount", &[backups]).ok();
+}
+
+/// Kills an upgrade once in each phase: the line is the last one that is printed before. The next run continues.
+fn is_killed_in_each_phase(alpha: &Host<'_>) {
+    let apply =
+        format!("exec {} {} 2>&1", alpha.binary(), upgrade(&format!("apply {CURRENT} --yes")));
+    for line in [
+        "[preflight] Running pre-flight checks",
+        "manifests/kube-scheduler.yaml\" and backing up",
+        "✓ control-plane ",
+        "✓ upload-config/kubeadm ",
+        "✓ upload-config/kubelet ",
+        "✓ kubelet-config ",
+        "✓ bootstrap-token ",
+        "✓ addon/coredns ",
+        "✓ addon/kube-proxy ",
+    ] {
+        let mut process = Background::start(alpha.command("sh", &["-c", &apply]));
+        process.wait_for_line(|printed| printed.contains(line));
+    }
 }
 
 /// Upgrades with a patch that ends the scheduler at once: the earlier static Pods return.

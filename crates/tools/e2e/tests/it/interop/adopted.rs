@@ -5,7 +5,7 @@ use e2e::{Machines, connect, lock_machine, ready};
 use super::{
     peer,
     results::Results,
-    site::{CONFIGURATION, CONTROL_PLANE, OURS, Site, UPSTREAMS},
+    site::{CONFIGURATION, CONTROL_PLANE, CURRENT, OURS, Site, UPSTREAMS},
 };
 
 const MADE: &str = "upstream's kubeadm creates a cluster of upstream's components";
@@ -26,7 +26,7 @@ fn replaces_components_of_kubeadms_cluster_and_returns() {
     let mut results = Results::new("adopted", &peer, &claims);
     let machines = Machines::new("adopted");
     let (first, worker) = (machines.start("alpha", 1), machines.start("beta", 2));
-    let site = Site { first: &first, worker: &worker, peer };
+    let site = Site { first: &first, worker: &worker, peer, versions: CURRENT };
     site.images();
     let file = first.write("kubeadm.yaml", CONFIGURATION);
 

@@ -5,7 +5,7 @@ use e2e::{Machines, connect, is_etcd_installed, lock_machine, ready};
 use super::{
     peer,
     results::Results,
-    site::{CONFIGURATION, CONTROL_PLANE, OURS, Site, UPSTREAMS},
+    site::{CONFIGURATION, CONTROL_PLANE, CURRENT, OURS, Site, UPSTREAMS},
 };
 
 const JOINS: &str = "upstream's kubeadm and kubelet join our control plane with our token";
@@ -27,7 +27,7 @@ fn upstreams_components_join_a_cluster_of_init() {
     let mut results = Results::new("joined", &peer, &claims);
     let machines = Machines::new("joined");
     let (first, worker) = (machines.start("alpha", 1), machines.start("beta", 2));
-    let site = Site { first: &first, worker: &worker, peer };
+    let site = Site { first: &first, worker: &worker, peer, versions: CURRENT };
     site.images();
     let file = first.write("kubeadm.yaml", CONFIGURATION);
     let ignored = "--ignore-preflight-errors=SystemVerification";

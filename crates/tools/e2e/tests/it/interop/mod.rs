@@ -1,7 +1,8 @@
 //! Replacement of our components by upstream's and back. Needs `WINDLASS_PEER`, the directory of upstream's binaries,
-//! but for `skew`.
+//! but for `earlier` and `skew`.
 
 mod adopted;
+mod earlier;
 mod joined;
 mod results;
 mod site;

@@ -68,11 +68,29 @@ metadata: {name: NAME}
 spec: {selector: {app: NAME}, ports: [{port: 80, targetPort: 8080}]}
 ";
 
+/// The versions of the images that a version of upstream's kubeadm wants.
+pub(super) struct Versions {
+    pub(super) kubernetes: &'static str,
+    pub(super) etcd: &'static str,
+    pub(super) pause: &'static str,
+    pub(super) coredns: &'static str,
+}
+
+/// The versions of our own release.
+pub(super) const CURRENT: Versions = Versions {
+    kubernetes: "v1.36.2",
+    etcd: "3.6.8-0",
+    pause: "3.10.2",
+    coredns: "v1.14.2",
+};
+
 /// Two machines of one cluster: the first has the control plane.
 pub(super) struct Site<'a> {
     pub(super) first: &'a Host<'a>,
     pub(super) worker: &'a Host<'a>,
+    /// The directory of upstream's binaries.
     pub(super) peer: PathBuf,
+    pub(super) versions: Versions,
 }
 
 impl Site<'_> {
@@ -92,18 +110,21 @@ impl Site<'_> {
             host.windlass(&format!("images build {SOCKET}")).ok();
             host.build_app();
             // Upstream's image contains kube-proxy's tools; here the machine's tools are mounted.
-            self.pack(host, "kube-proxy:v1.36.2", "kube-proxy", "/opt/kube-proxy");
-            for tag in ["pause:3.6", "pause:3.10.2"] {
-                rename(host, "pause:3.10.2", tag);
+            let proxy = format!("kube-proxy:{}", self.versions.kubernetes);
+            self.pack(host, &proxy, "kube-proxy", "/opt/kube-proxy");
+            for tag in ["3.6", self.versions.pause] {
+                rename(host, &format!("pause:{}", CURRENT.pause), &format!("pause:{tag}"));
             }
         }
         for name in CONTROL_PLANE {
             let path = format!("/usr/local/bin/{name}");
-            self.pack(self.first, &format!("{name}:v1.36.2"), name, &path);
+            self.pack(self.first, &format!("{name}:{}", self.versions.kubernetes), name, &path);
         }
-        self.pack(self.first, "etcd:3.6.8-0", "etcd", "/usr/local/bin/etcd");
+        let etcd = format!("etcd:{}", self.versions.etcd);
+        self.pack(self.first, &etcd, "etcd", "/usr/local/bin/etcd");
         // Both clusters use our cluster DNS.
-        rename(self.first, "coredns:v1.14.2", "coredns/coredns:v1.14.2");
+        let ours = format!("coredns:{}", CURRENT.coredns);
+        rename(self.first, &ours, &format!("coredns/coredns:{}", self.versions.coredns));
     }
 
     fn pack(&self, host: &Host<'_>, image: &str, program: &str, path: &str) {
@@ -168,13 +189,14 @@ impl Site<'_> {
             places.map(|p| serde_json::json!({"name": name(p), "mountPath": p, "readOnly": true}));
         let volumes =
             places.map(|p| serde_json::json!({"name": name(p), "hostPath": {"path": real(p)}}));
+        let image = format!("{UPSTREAMS}/kube-proxy:{}", self.versions.kubernetes);
         let command = [
             "/opt/kube-proxy",
             "--config=/var/lib/kube-proxy/config.conf",
             "--hostname-override=$(NODE_NAME)",
         ];
         let patch = serde_json::json!({"spec": {"template": {"spec": {"volumes": volumes, "containers": [{
-            "name": "kube-proxy", "image": format!("{UPSTREAMS}/kube-proxy:v1.36.2"), "command": command,
+            "name": "kube-proxy", "image": image, "command": command,
             "volumeMounts": mounts}]}}}});
         let patch = patch.to_string();
         let line = ["-n", "kube-system", "patch", "daemonset", "kube-proxy", "-p", &patch];
