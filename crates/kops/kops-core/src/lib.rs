@@ -2,7 +2,8 @@
 //!
 //! Options become a cluster and its groups ([`create`]), then a complete spec ([`complete`]) and complete groups
 //! ([`complete_group`]), then the configuration of machines ([`node_config`]). [`model`] describes the cloud resources
-//! of a cluster. [`roll`] and [`heal`] decide which machines are replaced and when. Read [`complete`] first.
+//! of a cluster, and [`nodeup`] the tasks that configure a machine. [`roll`] and [`heal`] decide which machines are
+//! replaced and when. Read [`complete`] first.
 //!
 //! Invariants:
 //! - The crate is pure. The contents of clouds, channels and stores are arguments: [`World`] and [`channel::Channel`].
@@ -35,6 +36,7 @@ pub mod model;
 mod names;
 mod node;
 mod node_inputs;
+pub mod nodeup;
 mod pods;
 mod ranges;
 mod reference;

@@ -8,6 +8,7 @@ mod gce;
 mod golden;
 mod mock;
 mod node;
+mod nodeup;
 mod own;
 mod pods;
 mod resources;

@@ -55,15 +55,15 @@ fn hashes(source: &Path) -> Hashes {
     hashes
 }
 
-struct Certificate {
+pub(crate) struct Certificate {
     pem: String,
     serial: u128,
-    key: String,
+    pub(crate) key: String,
 }
 
 /// Parses a certificate of upstream's tests. It has 512 bits of RSA, which our parser rejects, so the fields are read
 /// at known offsets.
-fn certificate(literal: &str) -> Certificate {
+pub(crate) fn certificate(literal: &str) -> Certificate {
     let pem = literal.replace("\\n", "\n").trim_end().to_owned() + "\n";
     let body: String = pem.lines().filter(|line| !line.starts_with('-')).collect();
     let der = base64::engine::general_purpose::STANDARD.decode(body).unwrap_or_default();
