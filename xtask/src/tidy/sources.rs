@@ -8,7 +8,7 @@ use super::{
     report::Report,
 };
 
-/// The crates that may hold `unsafe`: two wrap the kernel behind a trait, and one counts steps in builds of tests.
+/// The crates that may hold `unsafe`: two wrap the kernel and the allocator, and one counts steps in builds of tests.
 const UNSAFE: &[&str] = &["sys", "netlink", "fuzz"];
 
 /// Paths that a pure crate must not name: clocks, sockets and tasks.

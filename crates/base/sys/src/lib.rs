@@ -1,4 +1,5 @@
-//! Kernel interfaces outside networking: mounts, cgroups, disks, processes, programs and facts about the machine.
+//! Kernel interfaces outside networking: mounts, cgroups, disks, processes, programs, free memory and facts about the
+//! machine.
 //!
 //! Read [`mount::Mounts`] and [`cgroup::Cgroups`] first. Policy, such as which Pod gets which limits, belongs to the
 //! callers.
@@ -17,6 +18,7 @@ mod image;
 mod kernel_log;
 pub mod liveness;
 mod loop_device;
+mod memory;
 pub mod mount;
 mod pause;
 pub mod process;
@@ -35,6 +37,7 @@ pub use loop_device::{
     AttachedImage, LOOP_MAJOR, LoopError, attach_image, attached_images, detach_images,
     make_block_device, remove_loop_device,
 };
+pub use memory::return_free_memory;
 pub use pause::{attend, pause};
 pub use program::{HostPrograms, ProgramError, ProgramOutput, Programs, RecordedPrograms};
 pub use tree::{give_tree, remove_beneath};

@@ -124,6 +124,17 @@ where
 /// The time that tasks have to end after SIGTERM.
 pub(crate) const GRACE: Duration = Duration::from_secs(5);
 
+/// The interval between returns of free memory to the kernel.
+const MEMORY_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Returns free memory to the kernel from time to time.
+async fn return_free_memory() {
+    loop {
+        tokio::time::sleep(MEMORY_INTERVAL).await;
+        sys::return_free_memory();
+    }
+}
+
 /// Runs a component until it ends or a signal stops it, and drains its tasks.
 async fn until_stopped<F, E>(component: impl FnOnce(rt::Tasks) -> F) -> Result<(), Failure>
 where
@@ -142,6 +153,7 @@ where
         }
         shutdown.stop();
     });
+    tasks.spawn_until_shutdown("memory", return_free_memory());
     let result = component(tasks.clone()).await.map_err(Into::into);
     let drained = tasks.drain(GRACE).await;
     if !drained.unfinished.is_empty() {
