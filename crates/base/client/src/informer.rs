@@ -24,6 +24,10 @@ use crate::{
     resource::Resource,
 };
 
+/// The number of objects on a page of a list. Lists of tens of megabytes would cost server and client several times
+/// their size in memory.
+const PAGE: u64 = 500;
+
 /// The metadata that the informer itself reads from every object.
 #[derive(Deserialize)]
 pub struct ObjectId {
@@ -183,27 +187,19 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Run<P> {
 
     /// Lists the objects, updates the cache and returns the list's resourceVersion.
     async fn list(&self) -> Result<String, Error> {
-        #[derive(Deserialize)]
-        struct Items {
-            metadata: ListMeta,
-            items: Option<Vec<Box<RawValue>>>,
-        }
-        let path = format!(
-            "{}{}",
-            self.resource.collection(&self.options.namespace),
-            self.options.query(&[])
-        );
-        let bytes = self.client.call(http::Method::GET, &path, "", Bytes::new()).await?;
-        let decode = |source| Error::Decode { path: path.clone(), source };
-        let list: Items = serde_json::from_slice(&bytes).map_err(decode)?;
         let mut fresh = BTreeMap::new();
-        for item in list.items.unwrap_or_default() {
-            let keyed: ObjectId = serde_json::from_str(item.get()).map_err(decode)?;
-            let key = keyed.metadata.key();
-            if let Some(object) = self.decode(&key, item.get().as_bytes()) {
-                fresh.insert(key, object);
+        // With a selector, the server reads all further objects for each page.
+        let options = &self.options;
+        let selects = !options.label_selector.is_empty() || !options.field_selector.is_empty();
+        let limit = (!selects).then_some(PAGE);
+        let version = match self.read_pages(limit, &mut fresh).await {
+            // Objects change so fast that the server has dropped the revision of the first page.
+            Err(error) if error.is_gone() && !fresh.is_empty() => {
+                fresh.clear();
+                self.read_pages(None, &mut fresh).await?
             }
-        }
+            version => version?,
+        };
         let gone: Vec<Arc<str>> = {
             let objects = self.cache.read();
             objects.all().keys().filter(|key| !fresh.contains_key(&***key)).cloned().collect()
@@ -216,7 +212,42 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Run<P> {
         }
         self.synced.raise(true);
         drop(self.unready.lock().take());
-        Ok(list.metadata.resource_version)
+        Ok(version)
+    }
+
+    /// Reads all pages of the list, with at most `limit` objects each. Returns the list's resourceVersion.
+    async fn read_pages(
+        &self,
+        limit: Option<u64>,
+        fresh: &mut BTreeMap<String, Arc<P>>,
+    ) -> Result<String, Error> {
+        #[derive(Deserialize)]
+        struct Page<'a> {
+            metadata: ListMeta,
+            #[serde(borrow)]
+            items: Option<Vec<&'a RawValue>>,
+        }
+        let mut options = ListOptions { limit, ..self.options.clone() };
+        loop {
+            let path =
+                format!("{}{}", self.resource.collection(&options.namespace), options.query(&[]));
+            let bytes = self.client.call(http::Method::GET, &path, "", Bytes::new()).await?;
+            let decode = |source| Error::Decode { path: path.clone(), source };
+            let page: Page<'_> = serde_json::from_slice(&bytes).map_err(decode)?;
+            for item in page.items.unwrap_or_default() {
+                let keyed: ObjectId = serde_json::from_str(item.get()).map_err(decode)?;
+                let key = keyed.metadata.key();
+                if let Some(object) = self.decode(&key, item.get().as_bytes()) {
+                    fresh.insert(key, object);
+                }
+            }
+            if page.metadata.r#continue.is_empty() {
+                return Ok(page.metadata.resource_version);
+            }
+            // The token holds the revision of the list.
+            options.continue_token = page.metadata.r#continue;
+            options.resource_version.clear();
+        }
     }
 
     /// Watches from `version` on, with a new watch after each end, until the server returns an error.
@@ -357,6 +388,54 @@ mod tests {
         assert_eq!(seen.keys(), ["good", "late"]);
         assert_eq!(seen.get("good").unwrap().size, 1, "the last decoded state stays");
         tasks.drain(Duration::from_secs(1)).await;
+    }
+
+    /// An API server whose list has pages of one object. It has dropped the revision of the first page if `is_gone`.
+    struct PagedApi {
+        is_gone: bool,
+    }
+
+    impl Transport for PagedApi {
+        fn send(
+            &self,
+            request: http::Request<Body>,
+        ) -> BoxFuture<'_, Result<http::Response<Body>, Error>> {
+            let query = request.uri().query().unwrap_or_default();
+            let (limited, later) = (query.contains("limit=500"), query.contains("continue=more"));
+            let first = r#"{"metadata":{"name":"a"},"size":1}"#;
+            let second = r#"{"metadata":{"name":"b"},"size":2}"#;
+            let list = |meta: &str, items: &str| {
+                format!(r#"{{"metadata":{{"resourceVersion":"5"{meta}}},"items":[{items}]}}"#)
+            };
+            let (code, body) = match () {
+                () if query.contains("watch=true") => return Api.send(request),
+                () if later && query.contains("resourceVersion") => (400, "{}".to_owned()),
+                () if later && self.is_gone => (410, "{}".to_owned()),
+                () if later => (200, list("", second)),
+                () if limited => (200, list(r#","continue":"more""#, first)),
+                () => (200, list("", &format!("{first},{second}"))),
+            };
+            let response = http::Response::builder().status(code).body(crate::full(body)).unwrap();
+            std::future::ready(Ok(response)).boxed()
+        }
+    }
+
+    #[tokio::test]
+    async fn reads_pages_and_whole_list_if_history_is_gone() {
+        for (is_gone, resource_version) in [(false, ""), (false, "0"), (true, "")] {
+            let client = Client::new(Arc::new(PagedApi { is_gone }), "test");
+            let tasks = rt::Tasks::new(rt::Shutdown::new());
+            let options = ListOptions {
+                resource_version: resource_version.to_owned(),
+                ..ListOptions::default()
+            };
+            let seen: Informer<SizeProjection> =
+                Informer::start(&client, Resource::CONFIG_MAPS, options, &tasks, |_| {});
+            seen.synced().await;
+            let sizes = ["a", "b"].map(|key| seen.get(key).map(|object| object.size));
+            assert_eq!(sizes, [Some(1), Some(2)], "{is_gone} {resource_version}");
+            tasks.drain(Duration::from_secs(1)).await;
+        }
     }
 
     /// A projection that panics on an object.
