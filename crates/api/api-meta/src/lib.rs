@@ -49,7 +49,9 @@ pub use gvk::{
 };
 pub use int_or_string::{IntOrString, PercentError};
 pub use label_selector::{LabelSelector, LabelSelectorRequirement, values_error};
-pub use object_meta::{ObjectKey, ObjectMeta, OwnerReference, PartialObject, null_default};
+pub use object_meta::{
+    ObjectKey, ObjectMeta, OwnerReference, PartialObject, exact_list, null_default,
+};
 pub use objects::{Changed, Objects, Observer, garbage_collection_only};
 pub use percent::{percent_decode, percent_encode, query_decode};
 pub use quantity::{ParseQuantityError, Quantity, QuantityFormat};

@@ -14,6 +14,16 @@ pub fn null_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
+/// Like [`null_default`], for a list without spare capacity. Lists in objects that caches hold are short, and the usual
+/// capacity of four would mostly be wasted.
+pub fn exact_list<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
+    let mut list: Vec<T> = null_default(deserializer)?;
+    list.shrink_to_fit();
+    Ok(list)
+}
+
 /// The metadata fields that components use; decoding drops the others. Informers keep one for each object, so every
 /// field here costs memory for every object.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -42,10 +52,10 @@ pub struct ObjectMeta {
     #[serde(deserialize_with = "null_default")]
     pub annotations: BTreeMap<String, String>,
     /// The owners of the object.
-    #[serde(deserialize_with = "null_default")]
+    #[serde(deserialize_with = "exact_list")]
     pub owner_references: Vec<OwnerReference>,
     /// The finalizers that must be removed before the object is deleted.
-    #[serde(deserialize_with = "null_default")]
+    #[serde(deserialize_with = "exact_list")]
     pub finalizers: Vec<String>,
 }
 
@@ -123,4 +133,18 @@ pub struct OwnerReference {
 pub struct PartialObject {
     /// The metadata of the object.
     pub metadata: ObjectMeta,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_lists_without_spare_capacity() {
+        let json = r#"{"ownerReferences": [{"uid": "a"}], "finalizers": null}"#;
+        let meta: ObjectMeta = serde_json::from_str(json).unwrap();
+        assert_eq!((meta.owner_references.len(), meta.owner_references.capacity()), (1, 1));
+        assert_eq!(meta.finalizers.capacity(), 0);
+        assert!(serde_json::from_str::<ObjectMeta>(r#"{"finalizers": "text"}"#).is_err());
+    }
 }

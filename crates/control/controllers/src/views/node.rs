@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use api_meta::{ObjectMeta, Quantity, null_default};
+use api_meta::{ObjectMeta, Quantity, exact_list, null_default};
 use serde::Deserialize;
 
 use super::{condition::Condition, taint::Taint};
@@ -20,10 +20,10 @@ pub(crate) struct Node {
 pub(crate) struct NodeSpec {
     #[serde(rename = "podCIDR")]
     pub(crate) pod_cidr: Option<String>,
-    #[serde(rename = "podCIDRs", deserialize_with = "null_default")]
+    #[serde(rename = "podCIDRs", deserialize_with = "exact_list")]
     pub(crate) pod_cidrs: Vec<String>,
     pub(crate) unschedulable: bool,
-    #[serde(deserialize_with = "null_default")]
+    #[serde(deserialize_with = "exact_list")]
     pub(crate) taints: Vec<Taint>,
 }
 
@@ -32,13 +32,13 @@ pub(crate) struct NodeSpec {
 pub(crate) struct NodeStatus {
     #[serde(deserialize_with = "null_default")]
     pub(crate) allocatable: Allocatable,
-    #[serde(deserialize_with = "null_default")]
+    #[serde(deserialize_with = "exact_list")]
     pub(crate) conditions: Vec<Condition>,
-    #[serde(deserialize_with = "null_default")]
+    #[serde(deserialize_with = "exact_list")]
     pub(crate) volumes_attached: Vec<AttachedVolume>,
-    #[serde(deserialize_with = "null_default")]
+    #[serde(deserialize_with = "exact_list")]
     pub(crate) volumes_in_use: Vec<String>,
-    #[serde(deserialize_with = "null_default")]
+    #[serde(deserialize_with = "exact_list")]
     pub(crate) addresses: Vec<NodeAddress>,
     pub(crate) daemon_endpoints: DaemonEndpoints,
 }

@@ -1,6 +1,6 @@
 //! Pods: the spec and status fields that controllers read.
 
-use api_meta::{ObjectMeta, Timestamp, null_default};
+use api_meta::{ObjectMeta, Timestamp, exact_list};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
@@ -25,15 +25,15 @@ pub(crate) struct PodSpec {
     pub(crate) restart_policy: Option<String>,
     pub(crate) hostname: Option<String>,
     pub(crate) subdomain: Option<String>,
-    #[serde(deserialize_with = "null_default")]
+    #[serde(deserialize_with = "exact_list")]
     pub(crate) containers: Vec<Container>,
-    #[serde(deserialize_with = "null_default")]
+    #[serde(deserialize_with = "exact_list")]
     pub(crate) init_containers: Vec<Container>,
-    #[serde(deserialize_with = "null_default")]
+    #[serde(deserialize_with = "exact_list")]
     pub(crate) tolerations: Vec<Toleration>,
-    #[serde(deserialize_with = "null_default")]
+    #[serde(deserialize_with = "exact_list")]
     pub(crate) volumes: Vec<Volume>,
-    #[serde(deserialize_with = "null_default")]
+    #[serde(deserialize_with = "exact_list")]
     pub(crate) resource_claims: Vec<PodClaim>,
     /// The node that the Pod's required affinity names, as a daemon Pod's does.
     #[serde(rename = "affinity", deserialize_with = "daemon_node")]
@@ -55,7 +55,7 @@ fn daemon_node<'de, D: Deserializer<'de>>(d: D) -> Result<Option<String>, D::Err
 pub(crate) struct Container {
     pub(crate) name: String,
     pub(crate) restart_policy: Option<String>,
-    #[serde(deserialize_with = "null_default")]
+    #[serde(deserialize_with = "exact_list")]
     pub(crate) ports: Vec<ContainerPort>,
 }
 
@@ -88,16 +88,16 @@ pub(crate) struct PodStatus {
     pub(crate) reason: Option<String>,
     #[serde(rename = "podIP")]
     pub(crate) pod_ip: Option<String>,
-    #[serde(rename = "podIPs", deserialize_with = "null_default")]
+    #[serde(rename = "podIPs", deserialize_with = "exact_list")]
     pub(crate) pod_ips: Vec<PodIp>,
-    #[serde(deserialize_with = "null_default")]
+    #[serde(deserialize_with = "exact_list")]
     pub(crate) conditions: Vec<Condition>,
-    #[serde(deserialize_with = "null_default")]
+    #[serde(deserialize_with = "exact_list")]
     pub(crate) container_statuses: Vec<ContainerStatus>,
-    #[serde(deserialize_with = "null_default")]
+    #[serde(deserialize_with = "exact_list")]
     pub(crate) init_container_statuses: Vec<ContainerStatus>,
     pub(crate) start_time: Option<Timestamp>,
-    #[serde(deserialize_with = "null_default")]
+    #[serde(deserialize_with = "exact_list")]
     pub(crate) resource_claim_statuses: Vec<PodClaimStatus>,
     pub(crate) extended_resource_claim_status: Option<ExtendedClaimStatus>,
 }
