@@ -10,25 +10,29 @@ use crate::{
     tools,
 };
 
-const USAGE: &str = "usage: cargo xtask soak [--hours H] [--plot FILE]
+const USAGE: &str = "usage: cargo xtask soak [--hours H] [--compaction-minutes M] [--plot FILE]
 
-  --hours H    the time, such as 0.25 [default: 1]
-  --plot FILE  the SVG with a panel for each quantity [default: target/soak.svg]
+  --hours H               the time, such as 0.5 [default: 1]
+  --compaction-minutes M  the interval between compactions of the store; H must be 8 of them or more [default: 5]
+  --plot FILE             the SVG with a panel for each quantity [default: target/soak.svg]
 
-Certificates live ten minutes. In the first half, processes of the cluster are killed in turn. In the second half, each
-quantity must stay flat: memory, descriptors and threads of each process, disk, nftables rules, mounts and cgroups. The
-environment variable WINDLASS is the path of a binary to use instead of a new build.";
+Certificates live ten minutes. In the first half, processes of the cluster are killed in turn. In the second half, after
+two compactions, each quantity must stay flat: memory, descriptors and threads of each process, disk, nftables rules,
+mounts and cgroups. The environment variable WINDLASS is the path of a binary to use instead of a new build.";
 
 /// The arguments of `cargo xtask soak`.
 #[derive(Debug, PartialEq)]
 struct Options {
     hours: f64,
+    /// The interval between compactions, in minutes.
+    compaction: u32,
     plot: PathBuf,
 }
 
 impl Options {
     fn parse(args: &[String]) -> Result<Self> {
-        let mut options = Self { hours: 1.0, plot: target_directory().join("soak.svg") };
+        let plot = target_directory().join("soak.svg");
+        let mut options = Self { hours: 1.0, compaction: 5, plot };
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             let value = args.next().ok_or(USAGE)?;
@@ -37,9 +41,17 @@ impl Options {
                     let hours = value.parse().ok().filter(|hours| (0.01..=1000.0).contains(hours));
                     options.hours = hours.ok_or(USAGE)?;
                 }
+                "--compaction-minutes" => {
+                    let minutes = value.parse().ok().filter(|minutes| *minutes > 0);
+                    options.compaction = minutes.ok_or(USAGE)?;
+                }
                 "--plot" => options.plot = PathBuf::from(value),
                 _ => return Err(USAGE.into()),
             }
+        }
+        // The store's history grows during two intervals after a start. It must not be mistaken for a leak.
+        if options.hours * 60.0 < f64::from(options.compaction) * 8.0 {
+            return Err(USAGE.into());
         }
         Ok(options)
     }
@@ -58,6 +70,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let mut soak = cargo(profile.iter().chain(&["--package", "e2e", "--bench", "soak"]));
     soak.env("WINDLASS", binary).env("WINDLASS_TOOLS", tools);
     soak.env("WINDLASS_SOAK_HOURS", options.hours.to_string());
+    soak.env("WINDLASS_SOAK_COMPACTION_MINUTES", options.compaction.to_string());
     let plot = std::path::absolute(&options.plot).during("resolving", options.plot.display())?;
     soak.env("WINDLASS_SOAK_PLOT", plot);
     step("soak", || pass(&mut soak))
@@ -72,10 +85,21 @@ mod tests {
         let parse = |line: &str| {
             Options::parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
         };
-        assert_eq!(parse("").unwrap().hours, 1.0);
-        let both = parse("--hours 0.25 --plot a.svg").unwrap();
-        assert_eq!(both, Options { hours: 0.25, plot: "a.svg".into() });
-        for line in ["--hours", "--hours 0", "--hours NaN", "--hours -1", "--hours x", "more 1"] {
+        let default = parse("").unwrap();
+        assert_eq!((default.hours, default.compaction), (1.0, 5));
+        let all = parse("--hours 0.25 --compaction-minutes 1 --plot a.svg").unwrap();
+        assert_eq!(all, Options { hours: 0.25, compaction: 1, plot: "a.svg".into() });
+        for line in [
+            "--hours",
+            "--hours 0",
+            "--hours NaN",
+            "--hours -1",
+            "--hours x",
+            "--hours 0.25",
+            "--compaction-minutes 0",
+            "--compaction-minutes 8",
+            "more 1",
+        ] {
             assert_eq!(parse(line).unwrap_err().to_string(), USAGE, "{line}");
         }
     }

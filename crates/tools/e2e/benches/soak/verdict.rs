@@ -51,7 +51,7 @@ fn limits(kind: Kind) -> (f64, f64) {
     }
 }
 
-/// Judges the settled samples since `from`, when processes are no longer killed.
+/// Judges the settled samples since `from`. Processes are not killed then, and the store's history is full.
 pub(crate) fn judge(all: &[Series], from: Duration) -> Vec<Verdict> {
     all.iter().map(|series| verdict(series, from)).collect()
 }
