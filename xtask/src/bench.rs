@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use self::table::Table;
 use crate::{
     build::{self, Profile},
     error::Result,
+    file::write,
     machine,
-    run::{cargo, pass, step},
+    run::{cargo, pass, step, workspace_root},
     tools,
 };
 
@@ -16,6 +18,7 @@ mod dashboard;
 mod h2load;
 mod hostile;
 mod kinds;
+pub(crate) mod results;
 mod table;
 mod tenants;
 mod usage;
@@ -35,7 +38,7 @@ const SERVER_PARTS: &[ServerPart] = &[
     ("tenants", "an API server with a tenant who misbehaves", &tenants::measure),
 ];
 
-const USAGE: &str = "usage: cargo xtask bench [PART ...] [--peer DIR]
+const USAGE: &str = "usage: cargo xtask bench [PART ...] [--peer DIR [--record]]
 
   crates      the benchmarks of crates: store and scheduler
   cluster     a cluster by `windlass up`: startup time, and CPU and memory when idle
@@ -55,17 +58,21 @@ const USAGE: &str = "usage: cargo xtask bench [PART ...] [--peer DIR]
 
   --peer DIR  the directory of upstream's etcd, kube-apiserver, kube-controller-manager and kube-scheduler, which are
               measured too
+  --record    write what was compared with upstream to xtask/facts/benchmarks.tsv, from which `cargo xtask docs` makes
+              the comparisons of README.md and docs/benchmarks.md; needs the part api
 
-Without PART, all parts run. The environment variable WINDLASS is the path of a binary to use instead of a new build.";
+Without PART, all parts run. The measurements of API servers are printed as one table at the end. The environment
+variable WINDLASS is the path of a binary to use instead of a new build.";
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let (mut parts, mut peer) = (Vec::new(), None);
-    let (mut hostile, mut seconds) = (false, hostile::SECONDS);
+    let (mut hostile, mut record, mut seconds) = (false, false, hostile::SECONDS);
     let mut rest = args.iter();
     while let Some(arg) = rest.next() {
         match arg.as_str() {
             "--peer" => peer = Some(PathBuf::from(rest.next().ok_or(USAGE)?)),
             "--hostile" => hostile = true,
+            "--record" => record = true,
             "--seconds" => {
                 let count = rest.next().and_then(|count| count.parse().ok());
                 seconds = count.filter(|seconds| *seconds > 0).ok_or(USAGE)?;
@@ -75,10 +82,10 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
             _ => return Err(USAGE.into()),
         }
     }
-    if hostile && parts != ["tenants"] {
+    let selected = |part| parts.is_empty() || parts.contains(&part);
+    if hostile && parts != ["tenants"] || record && (peer.is_none() || !selected("api")) {
         return Err(USAGE.into());
     }
-    let selected = |part| parts.is_empty() || parts.contains(&part);
     let tools = step("prepare the machine", || {
         machine::install_to_bench()?;
         machine::forward_packets()?;
@@ -94,10 +101,14 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let binary = build::given_or_built(Profile::Release)?;
     if hostile {
         let measure = move |bench| hostile::measure(bench, seconds);
-        let column = step("an API server with a hostile tenant", || {
+        let measured = step("an API server with a hostile tenant", || {
             api::run(&binary, peer.as_deref(), &measure)
         })?;
-        return hostile::judge(&column);
+        let verdict = hostile::judge(&measured.ours);
+        let mut table = Table::default();
+        table.add(measured.ours, measured.theirs.as_ref());
+        table.print();
+        return verdict;
     }
     if selected("cluster") {
         step("a cluster", || cluster("cluster", &binary, &tools))?;
@@ -111,16 +122,33 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     if selected("nodes") {
         step("five nodes", || cluster("nodes", &binary, &tools))?;
     }
-    for (part, what, measure) in SERVER_PARTS {
-        if selected(part) {
-            step(what, || api::run(&binary, peer.as_deref(), *measure).map(drop))?;
-        }
+    let chosen = SERVER_PARTS.iter().filter(|(part, ..)| selected(part));
+    let table = servers(chosen, &binary, peer.as_deref())?;
+    if record {
+        let recorded = results::recorded(&table.measurements())?;
+        write(&workspace_root().join(results::PATH), recorded)?;
     }
     if selected("metal") {
         let mut rack = cargo(["bench", "--locked", "--package", "netboot", "--bench", "rack"]);
         step("a rack powers on", || pass(rack.env("WINDLASS", &binary)))?;
     }
     Ok(())
+}
+
+/// Measures API servers and prints one table, also if a part fails.
+fn servers<'a>(
+    mut parts: impl Iterator<Item = &'a ServerPart>,
+    binary: &Path,
+    peer: Option<&Path>,
+) -> Result<Table> {
+    let mut table = Table::default();
+    let measured = parts.try_for_each(|(_, what, measure)| {
+        let part = step(what, || api::run(binary, peer, *measure))?;
+        table.add(part.ours, part.theirs.as_ref());
+        Ok(())
+    });
+    table.print();
+    measured.map(|()| table)
 }
 
 fn cluster(bench: &str, binary: &Path, tools: &Path) -> Result<()> {

@@ -2,7 +2,8 @@
 //! report pages that are not up to date.
 //!
 //! The pages of commands come from the command line parser (`crates/tools/windlass/src/reference.rs`), the page of
-//! configuration kinds from the types that read them ([`configuration`]).
+//! configuration kinds from the types that read them ([`configuration`]), and the comparisons with upstream from
+//! recorded measurements ([`comparison`]).
 
 use crate::{
     error::Result,
@@ -10,11 +11,15 @@ use crate::{
     run::{cargo, pass, workspace_root},
 };
 
+pub(crate) mod comparison;
 pub(crate) mod configuration;
 
 pub(crate) fn run() -> Result<()> {
     let root = workspace_root();
     write(&root.join(configuration::PAGE), configuration::render(&root)?)?;
+    for (path, text) in comparison::render(&root)? {
+        write(&root.join(path), text)?;
+    }
     // The packages of `cargo xtask test`, so that cargo builds no crate anew with other features.
     let mut test = cargo(["test", "--locked", "--workspace", "--exclude", "e2e"]);
     test.args(["--bin", "windlass", "reference"]);

@@ -45,7 +45,7 @@ fn check(root: &Path) -> Result<Report> {
     let mut report = Report::default();
     report.problems.extend(layers::problems(&crates));
     report.problems.extend(documents::problems(root, &crates));
-    report.problems.extend(documents::stale_page(root)?);
+    report.problems.extend(documents::stale_pages(root)?);
     report.problems.extend(modules::problems(&files));
     report.problems.extend(settings::problems(&files));
     report.problems.extend(unused::problems(&crates, &files));

@@ -3,7 +3,10 @@
 use std::{collections::BTreeSet, fs, path::Path};
 
 use super::{file::File, metadata::Crate};
-use crate::{docs::configuration, error::Result};
+use crate::{
+    docs::{comparison, configuration},
+    error::Result,
+};
 
 /// Reports crates without a paragraph in their folder's README, and paragraphs without a crate. A paragraph begins with
 /// the crate's name: "**`name`** does …".
@@ -26,12 +29,15 @@ pub(super) fn problems(root: &Path, crates: &[Crate]) -> Vec<String> {
     problems
 }
 
-/// Reports the generated page of configuration kinds if it is not up to date.
-pub(super) fn stale_page(root: &Path) -> Result<Option<String>> {
-    let current = fs::read_to_string(root.join(configuration::PAGE)).unwrap_or_default();
-    let is_stale = current != configuration::render(root)?;
-    Ok(is_stale
-        .then(|| format!("{} is not up to date: run `cargo xtask docs`", configuration::PAGE)))
+/// Reports the generated page of configuration kinds and the documents with comparisons if they are not up to date.
+pub(super) fn stale_pages(root: &Path) -> Result<Vec<String>> {
+    let mut pages = comparison::render(root)?;
+    pages.push((configuration::PAGE, configuration::render(root)?));
+    let is_stale = |(path, text): &(&str, String)| {
+        fs::read_to_string(root.join(path)).unwrap_or_default() != *text
+    };
+    let stale = pages.iter().filter(|page| is_stale(page));
+    Ok(stale.map(|(path, _)| format!("{path} is not up to date: run `cargo xtask docs`")).collect())
 }
 
 pub(super) fn differences(readme: &Path, text: &str, present: BTreeSet<&str>) -> Vec<String> {
