@@ -1,5 +1,7 @@
 //! Free memory returns to the kernel. The test is alone in its process, because it reads the process's memory.
 
+#![allow(clippy::unwrap_used)]
+
 use std::{
     thread,
     time::{Duration, Instant},

@@ -23,6 +23,9 @@ use verdict::Growth;
 
 const ROLES: [&str; 4] = ["control-plane", "agent", "containerd", "supervisor"];
 
+/// The interval between the starts of rounds. At a constant rate, the store's history keeps its size.
+const PACE: Duration = Duration::from_secs(20);
+
 /// Returns the cluster's configuration. Certificates are renewed several times an hour.
 fn document(compaction_minutes: u32) -> String {
     format!(
@@ -55,9 +58,10 @@ fn main() {
         churn::round(&cluster, rounds, killed);
         sampler.end_round(killed.is_some());
         rounds += 1;
+        std::thread::sleep((PACE * rounds as u32).saturating_sub(begun.elapsed()));
     }
     let samples = sampler.stop();
-    // The store keeps the history of two intervals, which was lost with the last kill.
+    // The store keeps the history of two intervals. A kill delays the next compaction.
     let filled = Duration::from_secs(120 * u64::from(compaction));
     let verdicts = verdict::judge(&samples, whole / 2 + filled);
     if let Err(error) = std::fs::write(&plot, plot::draw(&samples, &verdicts)) {
