@@ -2,6 +2,8 @@
 
 use kops_store::{ETCD, IDENTITY_CA};
 
+use crate::systemd::SystemdError;
+
 /// An error of a program of a machine.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -92,6 +94,8 @@ pub enum Error {
     VolumeTags { id: String, source: kops_core::volumes::TagError },
     #[error(transparent)]
     Program(#[from] sys::ProgramError),
+    #[error(transparent)]
+    Systemd(#[from] SystemdError),
     #[error(transparent)]
     Kernel(#[from] sys::Error),
     #[error("{path} does not name the owner of the volume; move the volume away")]

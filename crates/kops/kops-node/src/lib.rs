@@ -24,6 +24,7 @@ mod parameters;
 pub mod protokube;
 mod status;
 mod store_access;
+mod systemd;
 #[cfg(test)]
 mod testing;
 
@@ -32,4 +33,5 @@ pub use etcd_client::etcd_client;
 pub use hash::file_hash;
 pub use parameters::{API_PORT, CERTIFICATE_PERIOD, ClusterParameters, PROGRAM_ANNOTATION};
 pub use status::{check_programs, machine_problem};
+pub use systemd::SystemdError;
 pub use store_access::{AUTHORITY_FILE, SETTINGS_FILE, read_settings, variable};

@@ -53,6 +53,7 @@ use crate::{
     hash::file_hash,
     status,
     store_access::{open, read_secret},
+    systemd,
 };
 
 /// Configures this machine for its instance group
@@ -61,6 +62,9 @@ pub struct Args {
     /// The boot configuration of the machine
     #[arg(long)]
     conf: PathBuf,
+    /// Install and start a unit of systemd that configures the machine, instead of doing so now
+    #[arg(long)]
+    install_systemd_unit: bool,
 }
 
 /// The file with the hash of the applied configuration.
@@ -93,8 +97,10 @@ async fn configure(args: &Args) -> Result<(), Error> {
     let path = args.conf.display().to_string();
     let text = fs::read(&args.conf).map_err(kops_store::Error::file("reading", &path))?;
     let boot = parse_yaml(&path, &text)?;
-    if boot.text("CloudProvider") != "local" {
-        return Err(Error::Cloud(boot.text("CloudProvider").to_owned()));
+    match boot.text("CloudProvider") {
+        "local" if !args.install_systemd_unit => {}
+        "metal" => return configure_with_systemd(args, boot),
+        other => return Err(Error::Cloud(other.to_owned())),
     }
     let hash = boot.text("NodeupConfigHash").to_owned();
     if fs::read_to_string(APPLIED_HASH).is_ok_and(|done| done == hash) {
@@ -129,6 +135,20 @@ async fn configure(args: &Args) -> Result<(), Error> {
         member.finish().await?;
     }
     pki::write_file(Path::new(APPLIED_HASH), hash.as_bytes(), pki::PUBLIC_MODE)?;
+    Ok(())
+}
+
+/// Configures a machine that has systemd.
+fn configure_with_systemd(args: &Args, boot: Value) -> Result<(), Error> {
+    let root = Path::new("/");
+    if args.install_systemd_unit {
+        return systemd::install_unit(root, &args.conf, &sys::HostPrograms);
+    }
+    let changes = systemd::configure(root, boot, &sys::HostPrograms)?;
+    for change in &changes {
+        tracing::info!("{change}");
+    }
+    tracing::info!(changes = changes.len(), "this machine is configured");
     Ok(())
 }
 

@@ -45,6 +45,7 @@ mod mistakes;
 mod network;
 mod node;
 mod nodes;
+mod nodeup;
 mod objects;
 mod paths;
 mod placement;

@@ -1,0 +1,53 @@
+//! The errors of carrying a machine's tasks out.
+
+use std::{io, path::PathBuf};
+
+/// An error of carrying a machine's tasks out.
+#[derive(Debug, thiserror::Error)]
+pub enum SystemdError {
+    #[error("cannot {operation} {path}: {source}", path = path.display())]
+    Io { operation: &'static str, path: PathBuf, source: io::Error },
+    #[error(
+        "{path} is a symbolic link, so writing it would replace or change another file; remove the link, or name its \
+         target in the spec", path = path.display()
+    )]
+    Link { path: PathBuf },
+    #[error("{path} is {found}, but the configuration wants {wanted} there; move it away", path = path.display())]
+    Kind { path: PathBuf, found: &'static str, wanted: &'static str },
+    #[error("{path}: the {kind} {name:?} does not exist on this machine", path = path.display())]
+    Owner { path: PathBuf, kind: &'static str, name: String },
+    #[error("{path}: the mode {mode:?} is not octal", path = path.display())]
+    Mode { path: PathBuf, mode: String },
+    #[error("the hosts file cannot hold {value:?}: it is not {wanted}")]
+    HostRecord { value: String, wanted: &'static str },
+    #[error("{what} has more than {limit} bytes; nodeup does not read it")]
+    TooLarge { what: String, limit: u64 },
+    #[error(
+        "the task for {name:?} is missing in the list of tasks, which is a fault of this release"
+    )]
+    MissingTask { name: String },
+    #[error(
+        "the key pair {id:?} of keyset {name:?} is not in the state store; run kops update cluster --yes"
+    )]
+    MissingKeypair { name: String, id: String },
+    #[error(
+        "instance groups of role {0:?} cannot be set up on machines with systemd yet, because kops-controller does not \
+         check the keys of Hosts; use the role ControlPlane"
+    )]
+    Role(String),
+    #[error("the manifest {path} is not in the cluster's directory {base} of the state store")]
+    ForeignPath { path: String, base: String },
+    #[error("{unit}: systemd reports the start time {value:?}, which is not a time")]
+    StartTime { unit: String, value: String },
+}
+
+impl SystemdError {
+    /// Returns a function that adds the operation and the path to an error of the file system.
+    pub(crate) fn io(
+        operation: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { operation, path, source }
+    }
+}
