@@ -1,5 +1,7 @@
 //! Usage of ResourceQuotas by an object. Admission and the quota controller both use this module, so that they agree.
 
+use std::collections::BTreeMap;
+
 use api_meta::{GroupResource, Quantity, QuantityFormat, Tree as _};
 use serde_json::Value;
 
@@ -31,8 +33,46 @@ pub fn usage(resource: &GroupResource, object: &Value) -> Amounts {
         service(object, &mut usage);
     } else if *resource == GroupResource::PERSISTENT_VOLUME_CLAIMS {
         claim(object, &mut usage);
+    } else if is_resource_claim(resource) {
+        for (class, devices) in devices(object) {
+            usage.insert(format!("{class}{DEVICES}"), count(devices));
+        }
     }
     usage
+}
+
+/// The end of the names of resources that count devices of ResourceClaims, after the device class.
+pub const DEVICES: &str = ".deviceclass.resource.k8s.io/devices";
+
+/// The number of devices that a request with the allocation mode `All` counts as, because a claim has no more.
+const ALL_DEVICES: i64 = 32;
+
+fn is_resource_claim(resource: &GroupResource) -> bool {
+    resource.group == "resource.k8s.io" && resource.resource == "resourceclaims"
+}
+
+/// Returns the largest number of devices that a ResourceClaim can be allocated, by device class.
+fn devices(claim: &Value) -> BTreeMap<&str, i64> {
+    let of = |request: &Value| match request.text("allocationMode") {
+        "ExactCount" => request.int("count"),
+        "All" => ALL_DEVICES,
+        _ => 0,
+    };
+    let mut total: BTreeMap<&str, i64> = BTreeMap::new();
+    for request in claim.items("spec.devices.requests") {
+        // One of the alternatives is allocated.
+        let mut largest: BTreeMap<&str, i64> = BTreeMap::new();
+        let exactly = request.get("exactly").into_iter();
+        for choice in exactly.chain(request.items("firstAvailable")) {
+            let devices = largest.entry(choice.text("deviceClassName")).or_default();
+            *devices = of(choice).max(*devices);
+        }
+        for (class, devices) in largest {
+            let sum = total.entry(class).or_default();
+            *sum = sum.saturating_add(devices);
+        }
+    }
+    total
 }
 
 fn pod(pod: &Value, usage: &mut Amounts) {
@@ -92,15 +132,11 @@ fn claim(claim: &Value, usage: &mut Amounts) {
     }
 }
 
-/// Reports whether an object is in all scopes of a quota. Only Pods have scopes, so a quota with scopes counts only
-/// Pods.
+/// Reports whether an object is in all scopes of a quota. Only Pods and PersistentVolumeClaims have scopes, so a quota
+/// with scopes counts no others.
 pub fn in_scope(quota: &Value, resource: &GroupResource, object: &Value) -> bool {
     let terms = scope_terms(quota);
-    terms.is_empty()
-        || *resource == GroupResource::PODS
-            && terms
-                .iter()
-                .all(|(scope, operator, values)| matches(scope, operator, values, object))
+    terms.iter().all(|(scope, operator, values)| matches(resource, scope, operator, values, object))
 }
 
 /// A requirement on a scope, in a quota or in the configuration of limited resources.
@@ -124,23 +160,57 @@ impl ScopeTerm {
         }
     }
 
-    /// Reports whether an object is in the scope. Only Pods have scopes.
+    /// Reports whether an object is in the scope.
     pub fn matches(&self, resource: &GroupResource, object: &Value) -> bool {
         let values: Vec<&str> = self.values.iter().map(String::as_str).collect();
-        *resource == GroupResource::PODS && matches(&self.name, &self.operator, &values, object)
+        matches(resource, &self.name, &self.operator, &values, object)
     }
 }
 
 /// Returns the names of a quota's scopes that an object is in.
 pub fn scopes_of<'q>(quota: &'q Value, resource: &GroupResource, object: &Value) -> Vec<&'q str> {
     let mut terms = scope_terms(quota);
-    terms.retain(|(scope, operator, values)| {
-        *resource == GroupResource::PODS && matches(scope, operator, values, object)
-    });
+    terms.retain(|(scope, operator, values)| matches(resource, scope, operator, values, object));
     terms.into_iter().map(|(scope, ..)| scope).collect()
 }
 
-fn matches(scope: &str, operator: &str, values: &[&str], pod: &Value) -> bool {
+fn matches(
+    resource: &GroupResource,
+    scope: &str,
+    operator: &str,
+    values: &[&str],
+    object: &Value,
+) -> bool {
+    if *resource == GroupResource::PODS {
+        pod_matches(scope, operator, values, object)
+    } else {
+        *resource == GroupResource::PERSISTENT_VOLUME_CLAIMS
+            && scope == "VolumeAttributesClass"
+            && selects(operator, values, &volume_attributes_classes(object))
+    }
+}
+
+/// Returns the classes that a claim has, had until now or is changed to, all of which count it.
+fn volume_attributes_classes(claim: &Value) -> Vec<&str> {
+    let fields = [
+        "spec.volumeAttributesClassName",
+        "status.currentVolumeAttributesClassName",
+        "status.modifyVolumeStatus.targetVolumeAttributesClassName",
+    ];
+    fields.into_iter().map(|field| claim.text(field)).filter(|name| !name.is_empty()).collect()
+}
+
+/// Reports whether a selector selects any of the classes that an object names.
+fn selects(operator: &str, values: &[&str], names: &[&str]) -> bool {
+    match operator {
+        "In" => names.iter().any(|name| values.contains(name)),
+        "NotIn" => names.is_empty() || names.iter().any(|name| !values.contains(name)),
+        "DoesNotExist" => names.is_empty(),
+        _ => !names.is_empty(),
+    }
+}
+
+fn pod_matches(scope: &str, operator: &str, values: &[&str], pod: &Value) -> bool {
     let terminating = pod.opt_int("spec.activeDeadlineSeconds").is_some_and(|seconds| seconds >= 0);
     match scope {
         "Terminating" => terminating,
@@ -149,13 +219,8 @@ fn matches(scope: &str, operator: &str, values: &[&str], pod: &Value) -> bool {
         "NotBestEffort" => !is_best_effort(pod),
         "CrossNamespacePodAffinity" => has_cross_namespace_affinity(pod),
         "PriorityClass" => {
-            let class = pod.text("spec.priorityClassName");
-            match operator {
-                "In" => values.contains(&class),
-                "NotIn" => !values.contains(&class),
-                "DoesNotExist" => class.is_empty(),
-                _ => !class.is_empty(),
-            }
+            let class = Some(pod.text("spec.priorityClassName")).filter(|name| !name.is_empty());
+            selects(operator, values, class.as_slice())
         }
         _ => false,
     }

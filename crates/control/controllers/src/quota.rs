@@ -9,7 +9,7 @@ use std::{
 use api_meta::{GroupResource, ObjectMeta, PartialObject, Quantity, null_default};
 use api_rules::{
     amounts::Amounts,
-    quota::{in_scope, usage},
+    quota::{DEVICES, in_scope, usage},
 };
 use client::{Error, ListOptions, Resource, WorkQueue};
 use parking_lot::Mutex;
@@ -63,6 +63,9 @@ fn counted(limit: &str) -> Option<GroupResource> {
         "services.nodeports" | "services.loadbalancers" => core("services"),
         "requests.storage" => core("persistentvolumeclaims"),
         other if other.contains(".storageclass.storage.k8s.io/") => core("persistentvolumeclaims"),
+        other if other.ends_with(DEVICES) => {
+            Some(GroupResource::new("resource.k8s.io", "resourceclaims"))
+        }
         other => {
             let plain = ["cpu", "memory", "ephemeral-storage"].contains(&other);
             let of_pods = plain
@@ -219,8 +222,12 @@ async fn list(
         None => discovery::namespaced(&context.client).await.resources.into_iter().find(is),
     };
     let Some(resource) = resource else { return Ok(vec![]) };
-    let whole = ["pods", "services", "persistentvolumeclaims"].contains(&&*requested.resource)
-        && requested.group.is_empty();
+    let whole: &[&str] = match &*requested.group {
+        "" => &["pods", "services", "persistentvolumeclaims"],
+        "resource.k8s.io" => &["resourceclaims"],
+        _ => &[],
+    };
+    let whole = whole.contains(&&*requested.resource);
     if whole {
         return Ok(context.client.list(&resource, namespace, &ListOptions::default()).await?.items);
     }
@@ -264,6 +271,15 @@ mod tests {
             ),
             (GroupResource::new("apps", "deployments"), vec![Value::Null; 2]),
             (
+                GroupResource::new("resource.k8s.io", "resourceclaims"),
+                vec![json!({"spec": {"devices": {"requests": [
+                        {"exactly": {"deviceClassName": "gold", "allocationMode": "ExactCount", "count": 2}},
+                        {"firstAvailable": [
+                            {"deviceClassName": "gold", "allocationMode": "ExactCount", "count": 3},
+                            {"deviceClassName": "gold", "allocationMode": "ExactCount", "count": 1},
+                            {"deviceClassName": "iron", "allocationMode": "All"}]}]}}})],
+            ),
+            (
                 GroupResource::PERSISTENT_VOLUME_CLAIMS,
                 vec![
                     json!({"spec": {"storageClassName": "fast", "resources": {"requests": {"storage": "5Gi"}}}}),
@@ -281,6 +297,9 @@ mod tests {
             "fast.storageclass.storage.k8s.io/requests.storage",
             "slow.storageclass.storage.k8s.io/persistentvolumeclaims",
             "count/pods",
+            "gold.deviceclass.resource.k8s.io/devices",
+            "iron.deviceclass.resource.k8s.io/devices",
+            "count/resourceclaims.resource.k8s.io",
         ];
         let hard: serde_json::Map<_, _> =
             hard.iter().map(|name| ((*name).to_owned(), json!("10"))).collect();
@@ -290,7 +309,9 @@ mod tests {
             json!({"pods": "2", "requests.cpu": "1500m", "limits.memory": "2Gi", "services.nodeports": "3",
                 "services.loadbalancers": "1", "count/deployments.apps": "2", "requests.example.com/gpu": "2",
                 "fast.storageclass.storage.k8s.io/requests.storage": "5Gi",
-                "slow.storageclass.storage.k8s.io/persistentvolumeclaims": "0", "count/pods": "3"})
+                "slow.storageclass.storage.k8s.io/persistentvolumeclaims": "0", "count/pods": "3",
+                "gold.deviceclass.resource.k8s.io/devices": "5", "iron.deviceclass.resource.k8s.io/devices": "32",
+                "count/resourceclaims.resource.k8s.io": "1"})
         );
     }
 
@@ -316,5 +337,28 @@ mod tests {
         let class = json!({"spec": {"hard": {"pods": "5"}, "scopeSelector": {"matchExpressions": [
             {"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}}});
         assert_eq!(plan(&serde_json::from_value(class).unwrap(), &objects)["used"]["pods"], "0");
+    }
+
+    #[test]
+    fn scope_selects_claims_by_their_current_and_wanted_class() {
+        let claims = vec![
+            json!({"spec": {"volumeAttributesClassName": "silver"},
+                "status": {"currentVolumeAttributesClassName": "gold"}}),
+            json!({"status": {"modifyVolumeStatus": {"targetVolumeAttributesClassName": "gold"}}}),
+            json!({"spec": {}}),
+        ];
+        let objects = BTreeMap::from([(GroupResource::PERSISTENT_VOLUME_CLAIMS, claims)]);
+        let used = |operator: &str, values: Value| {
+            let term = json!({"scopeName": "VolumeAttributesClass", "operator": operator, "values": values});
+            let spec = json!({"hard": {"persistentvolumeclaims": "5"},
+                "scopeSelector": {"matchExpressions": [term]}});
+            let quota = serde_json::from_value(json!({"spec": spec})).unwrap();
+            plan(&quota, &objects)["used"]["persistentvolumeclaims"].clone()
+        };
+        assert_eq!(used("In", json!(["gold"])), "2");
+        assert_eq!(used("In", json!(["silver", "iron"])), "1");
+        assert_eq!(used("NotIn", json!(["gold"])), "2");
+        assert_eq!(used("Exists", json!([])), "2");
+        assert_eq!(used("DoesNotExist", json!([])), "1");
     }
 }

@@ -46,7 +46,10 @@ impl Plugin for ResourceQuota {
         {
             return Ok(Vec::new());
         }
-        if !request.subresource.is_empty() && !request.is_sub(&GroupResource::PODS, "resize") {
+        if !request.subresource.is_empty()
+            && !request.is_sub(&GroupResource::PODS, "resize")
+            && !is_status_of_claim(request)
+        {
             return Ok(Vec::new());
         }
         let quotas = request.objects.list(&GroupResource::RESOURCE_QUOTAS, request.namespace);
@@ -69,15 +72,15 @@ impl Plugin for ResourceQuota {
                 UncoveredUsage::Scopes(cause) => Status::failure(500, StatusReason::Unknown, cause),
             })?;
         }
-        // An update of a Pod is also charged if it brings the Pod into a quota's scopes.
-        let moved = request.old.filter(|_| request.is(&GroupResource::PODS) && request.updates());
+        // An update is also charged if it brings the object into a quota's scopes.
+        let moved = request.old.filter(|_| request.updates());
         let mut charged = Vec::new();
         for quota in quotas {
             if in_scope(&quota, &resource, object) {
                 let added = match moved {
-                    None => &added,
-                    Some(old) if in_scope(&quota, &resource, old) => continue,
-                    Some(_) => &now,
+                    Some(old) if !in_scope(&quota, &resource, old) => &now,
+                    Some(_) if request.is(&GroupResource::PODS) => continue,
+                    _ => &added,
                 };
                 let updated = charge(request, &quota, object, added);
                 charged.extend(updated.map_err(|cause| request.forbidden(object, cause))?);
@@ -92,7 +95,13 @@ fn changes_by_update(request: &Request<'_>) -> bool {
     request.is(&GroupResource::PODS)
         || request.is_sub(&GroupResource::PODS, "resize")
         || request.is(&GroupResource::PERSISTENT_VOLUME_CLAIMS)
+        || is_status_of_claim(request)
         || request.is(&GroupResource::SERVICES)
+}
+
+/// Reports whether the status of a claim is written, which has the allocated size and the current class.
+fn is_status_of_claim(request: &Request<'_>) -> bool {
+    request.is_sub(&GroupResource::PERSISTENT_VOLUME_CLAIMS, "status")
 }
 
 /// Returns the change of usage, negative for a decrease. Zeros are left out.
@@ -142,10 +151,12 @@ fn charge(
     if !unknown.is_empty() {
         return Err(QuotaError::UnknownUsage { quota: name(), resources: unknown.join(",") });
     }
+    // A status is a fact that a quota cannot refuse.
+    let limits = !is_status_of_claim(request);
     let exceeded: Vec<&String> = added
         .iter()
         .filter(|(resource, amount)| {
-            **amount > Quantity::ZERO && used[*resource] + **amount > hard[*resource]
+            limits && **amount > Quantity::ZERO && used[*resource] + **amount > hard[*resource]
         })
         .map(|(resource, _)| resource)
         .collect();

@@ -160,6 +160,13 @@ fn counts_other_resources() {
             GroupResource::PERSISTENT_VOLUME_CLAIMS,
             json!({"storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}}}),
         ),
+        (
+            "gold.deviceclass.resource.k8s.io/devices",
+            "2",
+            GroupResource::new("resource.k8s.io", "resourceclaims"),
+            json!({"devices": {"requests": [{"exactly":
+                {"deviceClassName": "gold", "allocationMode": "ExactCount", "count": 2}}]}}),
+        ),
     ];
     for (name, want, resource, spec) in cases {
         let object = json!({"metadata": meta, "spec": spec});
@@ -224,6 +231,41 @@ fn charges_whole_pod_that_enters_scope() {
     // A Pod that leaves a scope or stays in it is not charged again.
     assert_eq!(update("NotTerminating", "1", without, with.clone()), Ok(None));
     assert_eq!(update("Terminating", "1", with, json!(40)), Ok(None));
+}
+
+#[test]
+fn charges_claim_to_scope_of_its_new_class() {
+    let claims = GroupResource::PERSISTENT_VOLUME_CLAIMS;
+    let claim = |wanted: &str, current: &str| {
+        json!({"metadata": {"name": "c", "namespace": "ns"}, "spec": {"volumeAttributesClassName": wanted},
+            "status": {"currentVolumeAttributesClassName": current}})
+    };
+    let scoped = |hard: &str| {
+        let term =
+            json!({"scopeName": "VolumeAttributesClass", "operator": "In", "values": ["silver"]});
+        let spec = json!({"hard": {"persistentvolumeclaims": hard},
+            "scopeSelector": {"matchExpressions": [term]}});
+        cluster(spec, json!({"persistentvolumeclaims": "0"}))
+    };
+    let used = |quotas: Vec<Value>| quotas.first().map(|quota| quota["status"]["used"].clone());
+    let update = |hard: &str, subresource, old: Value, new: Value| {
+        let cluster = scoped(hard);
+        let tried = Try::update(&cluster, &claims, old).sub(subresource);
+        tried.charged(&ResourceQuota::default(), new).map(used).map_err(|status| status.message)
+    };
+    let (gold, both, silver) =
+        (claim("gold", "gold"), claim("silver", "gold"), claim("silver", "silver"));
+    let one = Ok(Some(json!({"persistentvolumeclaims": "1"})));
+    assert_eq!(update("1", "", gold.clone(), both.clone()), one);
+    let refused = update("0", "", gold.clone(), both.clone()).unwrap_err();
+    assert!(
+        refused.contains("exceeded quota: q, requested: persistentvolumeclaims=1"),
+        "{refused}"
+    );
+    assert_eq!(update("0", "", both.clone(), both.clone()), Ok(None));
+    assert_eq!(update("0", "status", both, silver.clone()), Ok(None));
+    // A status tells what the driver did, so it is counted even above the limit.
+    assert_eq!(update("0", "status", gold, silver), one);
 }
 
 proptest! {
