@@ -7,6 +7,7 @@ mod per_index;
 mod plan;
 mod pods;
 mod success;
+mod written;
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
-    context::{Context, synced},
+    context::{Context, merged, synced},
     expectations::Expectations,
     indexes::{OwnerIndex, Selectors},
     metrics::JobAction,
@@ -24,6 +25,7 @@ use crate::{
     views::{Job, Pod},
 };
 use pods::{FINALIZER, is_tracked};
+use written::WrittenVersions;
 
 struct Reconciler {
     context: Context,
@@ -33,6 +35,7 @@ struct Reconciler {
     uncounted: Index<Pod>,
     queue: WorkQueue<String>,
     expectations: Arc<Expectations>,
+    written: WrittenVersions,
 }
 
 pub(crate) fn start(context: Context) {
@@ -50,6 +53,7 @@ pub(crate) fn start(context: Context) {
         uncounted: pods.index("uncounted", |pod| uncounted_by(pod).into_iter().collect()),
         queue: queue.clone(),
         expectations,
+        written: WrittenVersions::default(),
     });
     context.run(&queue, 5, waits, own, |own, key| async move { own.reconcile(&key).await });
 }
@@ -65,8 +69,13 @@ impl Reconciler {
     async fn reconcile(&self, key: &str) -> Result<(), Error> {
         let Some(job) = self.jobs.get(key) else {
             self.expectations.forget(key);
+            self.written.forget(key);
             return self.release_all(key).await;
         };
+        // The event of the newer version queues the Job again.
+        if self.written.is_stale(key, &job.metadata) {
+            return Ok(());
+        }
         let foreign = |by: &String| by != "kubernetes.io/job-controller";
         if job.metadata.terminating() || job.spec.managed_by.as_ref().is_some_and(foreign) {
             return Ok(());
@@ -94,7 +103,7 @@ impl Reconciler {
             (true, true, true) => JobAction::Tracking,
         };
         // Record ended Pods first, then remove finalizers, then count: a crash neither loses nor repeats a Pod.
-        self.write_status(job, &plan.status).await?;
+        self.write_status(key, job, &plan.status).await?;
         for pod in &plan.release {
             self.release(pod).await?;
         }
@@ -123,11 +132,13 @@ impl Reconciler {
         result
     }
 
-    async fn write_status(&self, job: &Job, status: &Value) -> Result<(), Error> {
-        let current = json!(job.status);
-        self.context
-            .merge_status(&Resource::JOBS, &job.metadata, &as_stored(current), status.clone())
-            .await?;
+    async fn write_status(&self, key: &str, job: &Job, status: &Value) -> Result<(), Error> {
+        let current = as_stored(json!(job.status));
+        if merged(&current, status) != current {
+            let (jobs, change) = (&Resource::JOBS, json!({"status": status}));
+            let update = self.context.merge_by_update(jobs, &job.metadata, "status", &change);
+            self.written.note(key, &update.await?);
+        }
         self.context.metrics.jobs.written(job, status);
         Ok(())
     }
