@@ -180,6 +180,13 @@ fn job_for(owner: &OwnerOf, cron: &CronJob, due: Timestamp) -> Value {
     job
 }
 
+/// Returns the reference to a Job in the status.
+fn reference(job: &Job) -> Value {
+    json!({"apiVersion": "batch/v1", "kind": "Job", "name": job.metadata.name,
+        "namespace": job.metadata.namespace, "uid": job.metadata.uid,
+        "resourceVersion": job.metadata.resource_version})
+}
+
 struct Reconciler {
     context: Context,
     crons: Watched<CronJob>,
@@ -224,7 +231,13 @@ impl Reconciler {
             self.create(&owner, &cron, due).await?;
             ran = Some(due);
         }
-        self.write_status(&owner, &cron, &jobs, ran).await?;
+        let replaced = |job: &&Arc<Job>| {
+            plan.replace.iter().any(|other| other.metadata.uid == job.metadata.uid)
+        };
+        let active = jobs.iter().filter(|job| job.finished().is_none() && !replaced(job));
+        let mut active: Vec<Value> = active.map(|job| reference(job)).collect();
+        active.extend(self.unseen(&owner, &cron, &jobs).await?);
+        self.write_status(&owner, &cron, &jobs, active, ran).await?;
         if let Some(next) = plan.next {
             // Run a little late rather than too early.
             self.queue.add_after(key.to_owned(), next.since(now) + Duration::from_millis(100));
@@ -265,11 +278,38 @@ impl Reconciler {
         Ok(())
     }
 
+    /// Returns the references of the status whose Jobs exist but are not in the cache yet. Reports Jobs that do not
+    /// exist.
+    async fn unseen(
+        &self,
+        owner: &OwnerOf,
+        cron: &CronJob,
+        jobs: &[Arc<Job>],
+    ) -> Result<Vec<Value>, Error> {
+        let mut unseen = Vec::new();
+        for job in &cron.status.active {
+            if jobs.iter().any(|known| job["uid"] == known.metadata.uid.as_str()) {
+                continue;
+            }
+            let (client, name) = (&self.context.client, job.text("name"));
+            let namespace = &cron.metadata.namespace;
+            let found = client.get::<Value>(&Resource::JOBS, namespace, name).await.or_none()?;
+            if found.is_some_and(|found| found["metadata"]["uid"] == job["uid"]) {
+                unseen.push(job.clone());
+            } else {
+                let message = format!("Active job went missing: {name}");
+                self.context.events.normal(owner.object(), "MissingJob", message);
+            }
+        }
+        Ok(unseen)
+    }
+
     async fn write_status(
         &self,
         owner: &OwnerOf,
         cron: &CronJob,
         jobs: &[Arc<Job>],
+        active: Vec<Value>,
         ran: Option<Timestamp>,
     ) -> Result<(), Error> {
         let was_active =
@@ -282,15 +322,6 @@ impl Reconciler {
                 self.context.events.normal(owner.object(), "SawCompletedJob", message);
             }
         }
-        let active: Vec<_> = jobs
-            .iter()
-            .filter(|job| job.finished().is_none() && !job.metadata.terminating())
-            .map(|job| {
-                json!({"apiVersion": "batch/v1", "kind": "Job", "name": job.metadata.name,
-                    "namespace": job.metadata.namespace, "uid": job.metadata.uid,
-                    "resourceVersion": job.metadata.resource_version})
-            })
-            .collect();
         let succeeded = jobs.iter().filter(|job| job.finished().is_some_and(|f| f.0));
         let succeeded = succeeded
             .filter_map(|job| job.status.completion_time)

@@ -47,8 +47,12 @@ pub(super) fn references(
         ClaimOwner::Set => owners.push(own.set),
         ClaimOwner::Pod => owners.push(own.pod),
     }
-    let uids = |owners: &[OwnerReference]| owners.iter().map(|o| o.uid.clone()).collect::<Vec<_>>();
-    (uids(&owners) != uids(&claim.owner_references))
+    // A reference to the set that is no controller's is replaced.
+    let roles = |owners: &[OwnerReference]| {
+        let role = |owner: &OwnerReference| (owner.uid.clone(), owner.controller == Some(true));
+        owners.iter().map(role).collect::<Vec<_>>()
+    };
+    (roles(&owners) != roles(&claim.owner_references))
         .then(|| json!({"metadata": {"ownerReferences": owners}}))
 }
 
@@ -105,5 +109,17 @@ mod tests {
                 assert_eq!(left[0]["uid"].as_str().unwrap_or_default(), refers, "{case}");
             }
         }
+    }
+
+    #[test]
+    fn makes_set_the_controller_again() {
+        let set: Set = serde_json::from_value(json!({"metadata": {"uid": "set"}, "spec": {
+            "persistentVolumeClaimRetentionPolicy": {"whenScaled": "Retain", "whenDeleted": "Delete"}}}))
+        .unwrap();
+        let plain = OwnerReference { controller: Some(false), ..owner("StatefulSet", "set") };
+        let claim = ObjectMeta { owner_references: vec![plain], ..ObjectMeta::default() };
+        let own = ClaimOwners { set: owner("StatefulSet", "set"), pod: owner("Pod", "pod") };
+        let change = references(&set, own, false, &claim).unwrap();
+        assert_eq!(change["metadata"]["ownerReferences"][0]["controller"], true);
     }
 }

@@ -242,3 +242,32 @@ async fn applies_pod_failure_policy() {
     );
     cluster.stop().await;
 }
+
+#[tokio::test]
+async fn cron_job_reports_active_job_that_was_deleted() {
+    let cluster = Cluster::start(&["cronjob-controller"], Config::default());
+    let api = &cluster.api;
+    let cron = json!({"metadata": {"name": "c", "namespace": "default"},
+        "spec": {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": job(json!({}))["spec"]}},
+        "status": {"lastScheduleTime": "2020-01-01T00:00:00Z"}});
+    api.create(&Resource::CRON_JOBS, cron).await;
+    let active = |api: &FakeApi| {
+        let cron = api.get(&Resource::CRON_JOBS, "default", "c").unwrap_or_default();
+        cron.items("status.active").first().map(|job| job.text("name").to_owned())
+    };
+    api.until("the Job is active", |api| active(api).is_some()).await;
+    let name = active(api).unwrap();
+    let client = api.client("test");
+    let options = client::DeleteOptions::default();
+    client.delete(&Resource::JOBS, "default", &name, &options).await.unwrap();
+    api.until("the Job is not active", |api| active(api).is_none()).await;
+    let message = format!("Active job went missing: {name}");
+    api.until("the Event", |api| {
+        let events = api.list(&Resource::EVENTS, "default");
+        events
+            .iter()
+            .any(|event| event["reason"] == "MissingJob" && event.to_string().contains(&message))
+    })
+    .await;
+    cluster.stop().await;
+}
