@@ -91,6 +91,8 @@ pub struct Pod {
     pub id: PodRef,
     /// The resourceVersion.
     pub resource_version: Box<str>,
+    /// The generation, which conditions report as observed.
+    pub generation: i64,
     /// The scheduler name, which selects a profile.
     pub scheduler_name: Arc<str>,
     /// The node; `None` before binding.
@@ -168,6 +170,7 @@ impl Pod {
                 uid: meta.uid.clone(),
             },
             resource_version: meta.resource_version.clone(),
+            generation: meta.generation,
             scheduler_name: spec
                 .scheduler_name
                 .clone()

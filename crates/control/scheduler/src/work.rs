@@ -195,6 +195,7 @@ impl Worker {
                     "status": "False",
                     "reason": "Unschedulable",
                     "message": message,
+                    "observedGeneration": pod.generation,
                     "lastProbeTime": null,
                     "lastTransitionTime": now(),
                 }]),
@@ -247,6 +248,7 @@ impl Worker {
             "status": "True",
             "reason": "PreemptionByScheduler",
             "message": format!("{scheduler}: preempting to accommodate a higher priority pod"),
+            "observedGeneration": victim.generation,
             "lastTransitionTime": now(),
         }]});
         self.patch_status(victim, condition).await;

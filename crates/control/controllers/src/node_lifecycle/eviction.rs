@@ -105,7 +105,8 @@ pub(crate) async fn evict(
     context.events.normal(object(meta), texts.event, message);
     let patch = json!({"metadata": {"uid": meta.uid}, "status": {"conditions": [{
         "type": "DisruptionTarget", "status": "True", "reason": texts.reason,
-        "message": texts.message, "lastTransitionTime": context.now().to_seconds()}]}});
+        "message": texts.message, "observedGeneration": meta.generation,
+        "lastTransitionTime": context.now().to_seconds()}]}});
     let at = PatchTarget { namespace: &meta.namespace, name: &meta.name, subresource: "status" };
     let (client, pods) = (&context.client, &Resource::PODS);
     client.patch::<Value>(pods, at, PatchKind::Strategic, &patch).await.or_none()?;

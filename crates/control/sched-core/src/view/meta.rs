@@ -20,6 +20,8 @@ pub struct MetaView {
     pub uid: Arc<str>,
     /// The resourceVersion.
     pub resource_version: Text,
+    /// The generation.
+    pub generation: i64,
     /// The labels.
     #[serde(deserialize_with = "null_default")]
     pub labels: TextMap,

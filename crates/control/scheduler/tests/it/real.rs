@@ -43,7 +43,11 @@ async fn role_permits_binding_and_events() {
     until("the big Pod has a condition", || async {
         let pod = read(&admin, "big").await;
         let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        conditions.iter().any(|c| c["type"] == "PodScheduled" && c["reason"] == "Unschedulable")
+        conditions.iter().any(|c| {
+            c["type"] == "PodScheduled"
+                && c["reason"] == "Unschedulable"
+                && c["observedGeneration"] == 1
+        })
     })
     .await;
     until("there are Events", || async {

@@ -74,6 +74,7 @@ async fn announce(state: &State, call: &Call) -> Result<(), Box<Status>> {
             "status": "True",
             "reason": "EvictionByEvictionAPI",
             "message": "Eviction API: evicting",
+            "observedGeneration": pod.int("metadata.generation"),
             "lastProbeTime": null,
             "lastTransitionTime": clock::now().to_string(),
         }));
