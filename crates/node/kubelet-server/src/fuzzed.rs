@@ -6,7 +6,7 @@ use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
 use crate::{
     protocol::{Dialect, Options},
     spdy::{self, Encoder, Frame},
-    websocket,
+    websocket::{self, Channel},
 };
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
@@ -23,7 +23,7 @@ fn spoken() -> Vec<u8> {
 
 #[test]
 fn spdy_frames() {
-    let headers = Encoder::default().open(1, ("streamtype", "error"));
+    let headers = Encoder::default().open(1, &[("streamtype", "error")]);
     fuzz::fuzz(HERE, "spdy", &[&spoken(), &headers], |input| {
         let (mut from, mut content) = (input, 0);
         // The input is in memory, so reading never blocks.
@@ -47,6 +47,8 @@ fn masked(kind: u8, content: &[u8]) -> Vec<u8> {
 fn websocket_frames() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let options = Options { stdin: true, stdout: true, stderr: true, tty: true };
+    let of_container = Channel::of_container(options);
+    let of_ports = Channel::of_ports(&[80, 443]);
     let client = [masked(2, b"\0ls\n"), masked(1, b"0bHM="), masked(2, b"\xff\0"), masked(9, b"x")];
     let client = [client.concat(), masked(8, &[3, 0xe8])].concat();
     // One input holds both ends: the client's frames, and after a separator the runtime's.
@@ -54,13 +56,15 @@ fn websocket_frames() {
     fuzz::fuzz(HERE, "websocket", &[&seed, &client], |input| {
         let middle = input.iter().position(|byte| *byte == b'|').unwrap_or(input.len());
         let (client, spoken) = input.split_at(middle);
-        for base64 in [false, true] {
+        for (base64, channels) in
+            [(false, &of_container), (true, &of_container), (false, &of_ports)]
+        {
             let dialect = Dialect { status: false, base64, can_close: true };
             let client = tokio::io::join(client, tokio::io::sink());
             let spoken = tokio::io::join(spoken.get(1..).unwrap_or_default(), tokio::io::sink());
             runtime.block_on(async {
                 let socket = WebSocketStream::from_raw_socket(client, Role::Server, None).await;
-                let _ = websocket::channels(socket, spoken, options, dialect).await;
+                let _ = websocket::channels(socket, spoken, channels, dialect).await;
             });
         }
     });

@@ -230,10 +230,10 @@ async fn route(backend: &Arc<Backend>, request: Request<Body>) -> Response<Body>
             stream::of_container(backend, request, target, container, &query).await
         }
         ["portForward", namespace, pod] => {
-            stream::port_forward(backend, request, target(namespace, pod, None)).await
+            stream::port_forward(backend, request, target(namespace, pod, None), &query).await
         }
         ["portForward", namespace, pod, uid] => {
-            stream::port_forward(backend, request, target(namespace, pod, Some(uid))).await
+            stream::port_forward(backend, request, target(namespace, pod, Some(uid)), &query).await
         }
         _ => not_found(),
     }

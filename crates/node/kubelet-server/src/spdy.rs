@@ -43,12 +43,12 @@ pub(crate) struct Encoder {
 }
 
 impl Encoder {
-    /// Opens a stream with one header. Streams of this protocol have no others.
-    pub(crate) fn open(&mut self, stream: u32, header: (&str, &str)) -> Vec<u8> {
-        let mut block = Vec::new();
-        block.extend_from_slice(&1u32.to_be_bytes());
-        for text in [header.0, header.1] {
-            block.extend_from_slice(&u32::try_from(text.len()).unwrap_or(0).to_be_bytes());
+    /// Opens a stream with these headers, whose names are in lower case.
+    pub(crate) fn open(&mut self, stream: u32, headers: &[(&str, &str)]) -> Vec<u8> {
+        let length = |length: usize| u32::try_from(length).unwrap_or(0).to_be_bytes();
+        let mut block = length(headers.len()).to_vec();
+        for text in headers.iter().flat_map(|(name, value)| [name, value]) {
+            block.extend_from_slice(&length(text.len()));
             block.extend_from_slice(text.as_bytes());
         }
         let mut body = Vec::new();
@@ -156,15 +156,16 @@ mod tests {
     #[test]
     fn encodes_headers_as_one_valid_zlib_stream() {
         let mut encoder = Encoder::default();
-        let mut compressed = encoder.open(1, ("streamtype", "error"))[18..].to_vec();
-        compressed.extend_from_slice(&encoder.open(3, ("streamtype", "stdin"))[18..]);
+        let mut compressed = encoder.open(1, &[("streamtype", "error")])[18..].to_vec();
+        let data = encoder.open(3, &[("streamtype", "data"), ("port", "80")]);
+        compressed.extend_from_slice(&data[18..]);
         let mut inflate = flate2::Decompress::new(true);
         let mut out = Vec::with_capacity(1024);
         inflate.decompress_vec(&compressed, &mut out, flate2::FlushDecompress::Sync).unwrap();
         let text = String::from_utf8_lossy(&out);
         assert!(
             text.contains("streamtype\0\0\0\x05error")
-                && text.contains("streamtype\0\0\0\x05stdin"),
+                && text.contains("streamtype\0\0\0\x04data\0\0\0\x04port\0\0\0\x0280"),
             "{text:?}"
         );
     }

@@ -1,9 +1,9 @@
 //! Exec, attach and port-forward. The runtime's streaming server does the work, and the kubelet joins client and
 //! runtime.
 //!
-//! A SPDY connection is copied byte by byte, and so is the SPDY of a port-forward tunnelled in a WebSocket. Only exec
-//! and attach over a WebSocket are translated to SPDY, because not every runtime's server supports the latest WebSocket
-//! protocol.
+//! A SPDY connection is copied byte by byte, and so is the SPDY of a port-forward tunnelled in a WebSocket. The
+//! channels of other WebSockets are translated to SPDY, because not every runtime's server supports the latest
+//! WebSocket protocol.
 
 use client::{ClientTls, HttpTransport, Transport as _};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header};
@@ -16,10 +16,10 @@ use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
 use crate::{
     backend::Backend,
     idle::ActivityStream,
-    protocol::{CHANNELS, Options},
+    protocol::{CHANNELS, Dialect, Options, PORTS, ports},
     query::Query,
     response::{ErrorResponse, text},
-    websocket,
+    websocket::{self, Channel},
 };
 
 const PROTOCOL_HEADER: &str = "x-stream-protocol-version";
@@ -78,7 +78,7 @@ pub(crate) async fn of_container(
         backend.cri.attach(attach).await
     };
     match url {
-        Ok(url) => join(backend, request, &url, Kind::Channels(options)).await,
+        Ok(url) => join(backend, request, &url, Kind::Container(options)).await,
         Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, error.message()),
     }
 }
@@ -87,7 +87,18 @@ pub(crate) async fn port_forward(
     backend: &Backend,
     request: Request<Body>,
     target: Target<'_>,
+    query: &Query,
 ) -> Response<Body> {
+    let kind = if serve::websocket::is_asked_for(request.headers())
+        && serve::websocket::accept(request.headers(), &[TUNNEL]).is_err()
+    {
+        match ports(query) {
+            Ok(ports) => Kind::Ports(ports),
+            Err(error) => return text(StatusCode::BAD_REQUEST, error.to_string()),
+        }
+    } else {
+        Kind::Tunnel
+    };
     let observed = match target.find(backend) {
         Ok(observed) => observed,
         Err(response) => return *response,
@@ -97,17 +108,42 @@ pub(crate) async fn port_forward(
         let message = format!("the sandbox of pod {namespace}/{pod} does not run");
         return text(StatusCode::NOT_FOUND, message);
     };
-    match backend.cri.port_forward(&sandbox.id, Vec::new()).await {
-        Ok(url) => join(backend, request, &url, Kind::Tunnel).await,
+    let ports = match &kind {
+        Kind::Ports(ports) => ports.iter().map(|port| i32::from(*port)).collect(),
+        _ => Vec::new(),
+    };
+    match backend.cri.port_forward(&sandbox.id, ports).await {
+        Ok(url) => join(backend, request, &url, kind).await,
         Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, error.message()),
     }
 }
 
 /// The content of a WebSocket.
-#[derive(Clone, Copy)]
 enum Kind {
-    Channels(Options),
+    /// The streams of an exec or attach.
+    Container(Options),
+    /// The data and errors of forwarded ports.
+    Ports(Vec<u16>),
     Tunnel,
+}
+
+impl Kind {
+    /// Returns the WebSocket protocols with channels.
+    fn dialects(&self) -> &'static [(&'static str, Dialect)] {
+        match self {
+            Self::Container(_) => CHANNELS,
+            Self::Ports(_) => PORTS,
+            Self::Tunnel => &[],
+        }
+    }
+
+    /// Returns the protocol of the SPDY connection to the runtime.
+    fn runtime_protocol(&self) -> HeaderValue {
+        HeaderValue::from_static(match self {
+            Self::Container(_) => "v4.channel.k8s.io",
+            Self::Ports(_) | Self::Tunnel => "portforward.k8s.io",
+        })
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -137,8 +173,8 @@ async fn join(
         .unwrap_or_default()
         .to_lowercase();
     let (protocols, handshake) = match upgrade.as_str() {
-        "websocket" => match accept(&headers, kind) {
-            Ok((protocol, headers)) => (vec![protocols_of(kind)], Some((protocol, headers))),
+        "websocket" => match accept(&headers, &kind) {
+            Ok((protocol, headers)) => (vec![kind.runtime_protocol()], Some((protocol, headers))),
             Err(response) => return *response,
         },
         "spdy/3.1" => (headers.get_all(PROTOCOL_HEADER).iter().cloned().collect(), None),
@@ -162,7 +198,7 @@ async fn join(
         };
         let (client, activity) = ActivityStream::new(TokioIo::new(client));
         tokio::select! {
-            () = relay(client, TokioIo::new(runtime), protocol, kind) => {}
+            () = relay(client, TokioIo::new(runtime), protocol, &kind) => {}
             () = activity.wait_idle(idle) => tracing::debug!("a stream was idle for too long"),
         }
     });
@@ -173,7 +209,7 @@ async fn join(
 }
 
 /// Joins both ends until either of them closes.
-async fn relay<C, R>(mut client: C, mut runtime: R, protocol: Option<&'static str>, kind: Kind)
+async fn relay<C, R>(mut client: C, mut runtime: R, protocol: Option<&'static str>, kind: &Kind)
 where
     C: AsyncRead + AsyncWrite + Unpin,
     R: AsyncRead + AsyncWrite + Unpin,
@@ -183,32 +219,26 @@ where
         return;
     };
     let socket = WebSocketStream::from_raw_socket(client, Role::Server, None).await;
-    let ended = match kind {
-        Kind::Channels(options) => {
-            let dialect = CHANNELS.iter().find(|(name, _)| *name == protocol);
-            let Some((_, dialect)) = dialect else { return };
-            websocket::channels(socket, runtime, options, *dialect).await
-        }
-        Kind::Tunnel => websocket::tunnel(socket, runtime).await,
+    let channels = match kind {
+        Kind::Container(options) => Channel::of_container(*options),
+        Kind::Ports(ports) => Channel::of_ports(ports),
+        Kind::Tunnel => Vec::new(),
+    };
+    let ended = match kind.dialects().iter().find(|(name, _)| *name == protocol) {
+        Some((_, dialect)) => websocket::channels(socket, runtime, &channels, *dialect).await,
+        None => websocket::tunnel(socket, runtime).await,
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "a stream ended");
     }
 }
 
-fn protocols_of(kind: Kind) -> HeaderValue {
-    match kind {
-        Kind::Channels(_) => HeaderValue::from_static("v4.channel.k8s.io"),
-        Kind::Tunnel => HeaderValue::from_static("portforward.k8s.io"),
-    }
-}
-
 type Accepted = (&'static str, HeaderMap);
 
-fn accept(headers: &HeaderMap, kind: Kind) -> Result<Accepted, Box<Response<Body>>> {
+fn accept(headers: &HeaderMap, kind: &Kind) -> Result<Accepted, Box<Response<Body>>> {
     let protocols: Vec<&'static str> = match kind {
-        Kind::Channels(_) => CHANNELS.iter().map(|(name, _)| *name).collect(),
         Kind::Tunnel => vec![TUNNEL],
+        _ => kind.dialects().iter().map(|(name, _)| *name).collect(),
     };
     serve::websocket::accept(headers, &protocols)
         .map_err(|e| Box::new(text(StatusCode::BAD_REQUEST, e.to_string())))

@@ -1,4 +1,4 @@
-//! Translates WebSockets of kubectl: channels of an exec or attach, or a tunnelled connection.
+//! Translates WebSockets of clients: channels of an exec, attach or port-forward, or a tunnelled connection.
 
 use std::time::Duration;
 
@@ -36,24 +36,60 @@ pub(crate) enum Error {
     Runtime(#[from] std::io::Error),
 }
 
+/// The party that sends on a channel.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sender {
+    Client,
+    Runtime,
+    Both,
+}
+
 /// A channel of the WebSocket protocol and its stream with the runtime.
 #[derive(Clone, Copy)]
-struct Channel {
+pub(crate) struct Channel {
     number: u8,
     stream: u32,
     name: &'static str,
-    /// `true` if the runtime sends on this channel.
-    output: bool,
+    sender: Sender,
+    /// The port of a port-forward.
+    port: Option<u16>,
 }
 
-fn channels_of(options: Options) -> Vec<Channel> {
-    let channel = |number, name, output| Channel { number, stream: 0, name, output };
-    // The error channel must be the first stream, as with every client of this protocol.
-    let mut channels = vec![channel(3, "error", true)];
-    channels.extend(options.stdin.then(|| channel(0, "stdin", false)));
-    channels.extend(options.stdout.then(|| channel(1, "stdout", true)));
-    channels.extend(options.stderr.then(|| channel(2, "stderr", true)));
-    channels.extend(options.tty.then(|| channel(4, "resize", false)));
+impl Channel {
+    /// Returns the channels of an exec or attach.
+    pub(crate) fn of_container(options: Options) -> Vec<Self> {
+        let channel = |number, name, sender| Self { number, stream: 0, name, sender, port: None };
+        // The error channel must be the first stream, as with every client of this protocol.
+        let mut channels = vec![channel(3, "error", Sender::Runtime)];
+        channels.extend(options.stdin.then(|| channel(0, "stdin", Sender::Client)));
+        channels.extend(options.stdout.then(|| channel(1, "stdout", Sender::Runtime)));
+        channels.extend(options.stderr.then(|| channel(2, "stderr", Sender::Runtime)));
+        channels.extend(options.tty.then(|| channel(4, "resize", Sender::Client)));
+        numbered(channels)
+    }
+
+    /// Returns the channels of a port-forward: data and errors of each port.
+    pub(crate) fn of_ports(ports: &[u16]) -> Vec<Self> {
+        let channels = ports.iter().zip((0..=u8::MAX).step_by(2)).flat_map(|(port, number)| {
+            let channel =
+                |number, name, sender| Self { number, stream: 0, name, sender, port: Some(*port) };
+            let errors = channel(number.saturating_add(1), "error", Sender::Runtime);
+            [errors, channel(number, "data", Sender::Both)]
+        });
+        numbered(channels.collect())
+    }
+
+    fn open(self, encoder: &mut Encoder) -> Vec<u8> {
+        let kind = ("streamtype", self.name);
+        let Some(port) = self.port else { return encoder.open(self.stream, &[kind]) };
+        // The two streams of a port have one request ID.
+        let (port, request) = (port.to_string(), (self.number / 2).to_string());
+        encoder.open(self.stream, &[kind, ("port", &port), ("requestid", &request)])
+    }
+}
+
+/// Numbers the streams in order. Those of a client are odd.
+fn numbered(mut channels: Vec<Channel>) -> Vec<Channel> {
     channels.iter_mut().zip((1..).step_by(2)).for_each(|(channel, stream)| channel.stream = stream);
     channels
 }
@@ -62,26 +98,32 @@ fn channels_of(options: Options) -> Vec<Channel> {
 pub(crate) async fn channels<C, R>(
     socket: WebSocketStream<C>,
     runtime: R,
-    options: Options,
+    channels: &[Channel],
     dialect: Dialect,
 ) -> Result<(), Error>
 where
     C: AsyncRead + AsyncWrite + Unpin,
     R: AsyncRead + AsyncWrite,
 {
-    let channels = channels_of(options);
     let (mut to_client, mut from_client) = socket.split();
     let (from_runtime, mut to_runtime) = tokio::io::split(runtime);
     let mut encoder = Encoder::default();
-    for channel in &channels {
-        to_runtime.write_all(&encoder.open(channel.stream, ("streamtype", channel.name))).await?;
+    for channel in channels {
+        to_runtime.write_all(&channel.open(&mut encoder)).await?;
     }
     to_runtime.flush().await?;
+    // The first message of a port's channel is the port.
+    for channel in channels {
+        let greeting = channel.port.and_then(|port| message(channel, &port.to_le_bytes(), dialect));
+        if let Some(greeting) = greeting {
+            to_client.send(greeting).await?;
+        }
+    }
     let to_runtime = Mutex::new(to_runtime);
     // Stop at the end of the output, and also when the client disconnects, because the output then has no receiver.
     let ended = tokio::select! {
-        ended = output(from_runtime, &mut to_client, &to_runtime, &encoder, &channels, dialect) => ended,
-        ended = input(&mut from_client, &to_runtime, &encoder, &channels, dialect) => ended,
+        ended = output(from_runtime, &mut to_client, &to_runtime, &encoder, channels, dialect) => ended,
+        ended = input(&mut from_client, &to_runtime, &encoder, channels, dialect) => ended,
     };
     close(&mut to_client, &mut from_client).await;
     ended
@@ -112,12 +154,13 @@ async fn output<W: AsyncWrite + Unpin>(
     channels: &[Channel],
     dialect: Dialect,
 ) -> Result<(), Error> {
-    let mut open: Vec<u32> = channels.iter().filter(|c| c.output).map(|c| c.stream).collect();
+    let outputs = || channels.iter().filter(|channel| channel.sender != Sender::Client);
+    let mut open: Vec<u32> = outputs().map(|channel| channel.stream).collect();
     while !open.is_empty() {
         match spdy::read(&mut from).await? {
             None | Some(Frame::GoAway) => break,
             Some(Frame::Data { stream, last, content }) => {
-                let channel = channels.iter().find(|c| c.stream == stream && c.output);
+                let channel = outputs().find(|channel| channel.stream == stream);
                 if let Some(channel) = channel.filter(|_| !content.is_empty())
                     && let Some(message) = message(channel, &content, dialect)
                 {
@@ -190,7 +233,8 @@ async fn input<W: AsyncWrite + Unpin>(
             [number, content @ ..] => (*number, content, false),
             [] => continue,
         };
-        let Some(channel) = channels.iter().find(|c| c.number == number && !c.output) else {
+        let is_input = |c: &&Channel| c.number == number && c.sender != Sender::Runtime;
+        let Some(channel) = channels.iter().find(is_input) else {
             continue;
         };
         if content.is_empty() && !last {
@@ -252,7 +296,8 @@ mod tests {
 
     #[test]
     fn encodes_messages_for_each_protocol() {
-        let channel = |number, name| Channel { number, stream: 1, name, output: true };
+        let channel =
+            |number, name| Channel { number, stream: 1, name, sender: Sender::Runtime, port: None };
         let (out, error) = (channel(1, "stdout"), channel(3, "error"));
         let dialect = |status, base64| Dialect { status, base64, can_close: false };
         let binary =
@@ -270,5 +315,50 @@ mod tests {
                 "{dialect:?} {content}"
             );
         }
+    }
+
+    #[tokio::test]
+    async fn forwards_ports_on_two_channels_each() {
+        use tokio_tungstenite::tungstenite::protocol::Role;
+        let (client, server) = tokio::io::duplex(1 << 16);
+        let (ours, mut runtime) = tokio::io::duplex(1 << 16);
+        let mut client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
+        let server = WebSocketStream::from_raw_socket(server, Role::Server, None).await;
+        let channels = Channel::of_ports(&[80, 443]);
+        let dialect = Dialect { status: true, base64: false, can_close: false };
+        let relay = super::channels(server, ours, &channels, dialect);
+        let ends = async {
+            for greeting in [[1, 80, 0], [0, 80, 0], [3, 187, 1], [2, 187, 1]] {
+                let message = client.next().await.unwrap().unwrap();
+                assert_eq!(message.into_data(), greeting.to_vec());
+            }
+            // The client may not send on a channel for errors, nor on one that does not exist.
+            for message in [[3, 9], [9, 9], [2, 7]] {
+                client.send(Message::binary(message.to_vec())).await.unwrap();
+            }
+            let data = loop {
+                match spdy::read(&mut runtime).await.unwrap().unwrap() {
+                    Frame::Other => {}
+                    data => break data,
+                }
+            };
+            let stream = 7;
+            assert_eq!(data, Frame::Data { stream, last: false, content: vec![7] });
+            let encoder = Encoder::default();
+            runtime.write_all(&encoder.data(stream, b"hi", true)).await.unwrap();
+            runtime.write_all(&encoder.data(1, b"refused", true)).await.unwrap();
+            for expected in [&b"\x02hi"[..], b"\x01refused"] {
+                let message = client.next().await.unwrap().unwrap();
+                assert_eq!(message.into_data(), expected);
+            }
+            for stream in [3, 5] {
+                runtime.write_all(&encoder.data(stream, b"", true)).await.unwrap();
+            }
+            let closed = client.next().await.unwrap().unwrap();
+            assert!(closed.is_close(), "all streams have ended");
+            client.flush().await.ok();
+        };
+        let (ended, ()) = tokio::join!(relay, ends);
+        ended.unwrap();
     }
 }
