@@ -122,16 +122,18 @@ pub fn recover_resources(pod: &Pod) -> PodResources {
     all
 }
 
-/// Returns the requests that are allocated to a Pod whose containers share resources.
+/// Returns the requests that are allocated to a Pod: those that its containers share, or else their sum.
 pub(crate) fn allocated_resources(pod: &Pod) -> Option<BTreeMap<String, Quantity>> {
-    let shared = pod_level(pod)?;
-    if shared.requests.is_some() {
-        return shared.requests.clone();
+    if let Some(shared) = pod_level(pod).and_then(|shared| shared.requests.clone()) {
+        return Some(shared);
     }
     let amounts = pod_amounts(pod);
-    let cpu = Quantity(format!("{}m", amounts.cpu_request));
-    let memory = Quantity(amounts.memory_request.to_string());
-    Some([("cpu".to_owned(), cpu), ("memory".to_owned(), memory)].into())
+    let cpu = (amounts.cpu_request > 0)
+        .then(|| ("cpu".to_owned(), Quantity(format!("{}m", amounts.cpu_request))));
+    let memory = (amounts.memory_request > 0)
+        .then(|| ("memory".to_owned(), Quantity(amounts.memory_request.to_string())));
+    let requests: BTreeMap<_, _> = cpu.into_iter().chain(memory).collect();
+    (!requests.is_empty()).then_some(requests)
 }
 
 /// The reason why a resize is pending.

@@ -40,6 +40,15 @@ pub(super) enum ProbeError {
     Timeout(Duration),
 }
 
+/// Records an Event for a redirect to another host, which is not followed and counts as a success.
+fn warn_of_redirect(ctx: &Context, target: &Target, body: &str) {
+    let text = format!(
+        "{} probe warning: Probe terminated redirects, Response body: {body}",
+        target.kind.as_str()
+    );
+    ctx.events.of_container(&target.pod, &target.container.name, "Warning", "ProbeWarning", text);
+}
+
 /// Runs a probe once. The caller sets the timeout.
 pub(super) async fn run(ctx: &Context, target: &Target, probe: &Probe) -> Result<(), ProbeError> {
     let container = &target.container;
@@ -58,9 +67,15 @@ pub(super) async fn run(ctx: &Context, target: &Target, probe: &Probe) -> Result
     }
     if let Some(get) = &probe.http_get {
         let http = HttpTarget::new(get, container, &target.pod_ip)?;
-        let status = http_get(&http, "kube-probe/1.36").await?;
-        let fits = (200..400).contains(&status);
-        return if fits { Ok(()) } else { Err(ProbeError::Status(status)) };
+        let response = http_get(&http, "kube-probe/1.36").await?;
+        return match response.status {
+            200..300 => Ok(()),
+            300..400 => {
+                warn_of_redirect(ctx, target, &response.body);
+                Ok(())
+            }
+            status => Err(ProbeError::Status(status)),
+        };
     }
     if let Some(tcp) = &probe.tcp_socket {
         let host =

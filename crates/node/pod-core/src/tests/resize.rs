@@ -238,7 +238,9 @@ fn status_reports_pod_level_resources_until_they_are_applied() {
     let plain = sized(resources("1", "1Mi"), "NotRequired");
     let plain_observed = running_with(&plain, resources("1", "1Mi"));
     let plain = status(&StatusInputs { pod: &plain, observed: &plain_observed, ..inputs });
-    assert_eq!((plain.resources, plain.allocated_resources), (None, None));
+    assert_eq!(plain.resources, None);
+    let sum = of(resources("1000m", "1048576")).requests;
+    assert_eq!(plain.allocated_resources, sum, "the requests of the containers");
 }
 
 #[test]
