@@ -2,7 +2,9 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use http::{Request, StatusCode, Version};
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, Version, header};
+use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::service::service_fn;
 use hyper_util::{
@@ -18,7 +20,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
-    body::{BodyWithGuard, BoxError},
+    body::{Body, BodyWithGuard, BoxError, full},
     handler::{Connection, Handler},
     limits::Limits,
     panic_guard::handle_guarded,
@@ -212,9 +214,14 @@ pub async fn serve_stream(
             goaway.notify_one();
         }
         let connection = connection.clone();
+        // hyper removes the bodies of these responses for HTTP/1 only.
+        let bodiless = request.version() == Version::HTTP_2 && request.method() == Method::HEAD;
         async move {
             let request = request.map(|body| body.map_err(Into::into).boxed_unsync());
-            let response = handle_guarded(&*handler, request).await;
+            let mut response = handle_guarded(&*handler, request).await;
+            if bodiless {
+                remove_body(&mut response);
+            }
             if response.status() == StatusCode::SWITCHING_PROTOCOLS {
                 connection.activity.pin();
             }
@@ -263,6 +270,14 @@ pub async fn serve_stream(
             Err(_) if activity.is_busy() => {}
             Err(_) => return Err(CloseReason::Idle.into()),
         }
+    }
+}
+
+/// Removes the body and keeps its length as a header.
+fn remove_body(response: &mut Response<Body>) {
+    let body = std::mem::replace(response.body_mut(), full(Bytes::new()));
+    if let Some(length) = body.size_hint().exact() {
+        response.headers_mut().entry(header::CONTENT_LENGTH).or_insert(length.into());
     }
 }
 

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use futures_util::{FutureExt as _, future::BoxFuture};
-use http::Response;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream},
     task::JoinHandle,
@@ -11,7 +10,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::{Body, Standing, full};
+use crate::Standing;
 
 /// Answers at once, except for `/slow`, whose response body never arrives.
 struct TestHandler;
@@ -152,6 +151,30 @@ async fn closes_http2_connection_by_chance() {
     };
     let both = async { tokio::join!(serving, using) };
     // The client may be gone before the server has written its last frame, which is no matter.
+    let (_served, ()) = tokio::time::timeout(Duration::from_secs(10), both).await.unwrap();
+}
+
+#[tokio::test]
+async fn sends_no_body_for_head() {
+    let (client, server) = tokio::io::duplex(64 << 10);
+    let serving = async move {
+        let (handler, limits) = (Arc::new(TestHandler), Limits::default());
+        serve_stream(server, Connection::default(), handler, &limits, rt::Shutdown::new()).await
+    };
+    let using = async {
+        let io = TokioIo::new(client);
+        let (mut sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
+        let asking = async move {
+            let request = Request::head("http://a/").body(full("")).unwrap();
+            let response = sender.send_request(request).await.unwrap();
+            assert_eq!(response.headers()["content-length"], "3");
+            assert!(response.body().is_end_stream(), "the headers end the stream");
+        };
+        let (ended, ()) = tokio::join!(connection, asking);
+        ended.unwrap();
+    };
+    let both = async { tokio::join!(serving, using) };
     let (_served, ()) = tokio::time::timeout(Duration::from_secs(10), both).await.unwrap();
 }
 
