@@ -133,17 +133,19 @@ pub fn dns1123_subdomain(text: &str) -> Vec<String> {
     })
 }
 
-/// Validates a name like [`dns1123_subdomain`] whose labels may begin with an underscore.
+/// Validates a name like [`dns1123_subdomain`] whose labels may contain underscores, except at their end.
 pub fn dns1123_subdomain_with_underscore(text: &str) -> Vec<String> {
-    let plain: Vec<&str> =
-        text.split('.').map(|label| label.strip_prefix('_').unwrap_or(label)).collect();
-    if dns1123_subdomain(&plain.join(".")).is_empty() {
-        return Vec::new();
-    }
+    let is_label = |label: &str| {
+        let rest = label.strip_prefix('_').unwrap_or(label);
+        is_framed(rest, is_lower_alphanumeric, |b| {
+            is_lower_alphanumeric(b) || matches!(b, b'-' | b'_')
+        })
+    };
+    let shaped = text.split('.').all(is_label);
     let rule = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', \
         and must start and end with an alphanumeric character";
     let regex = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*";
-    vec![mismatch(rule, regex, &["example.com"])]
+    check(text, DNS1123_SUBDOMAIN_MAX, shaped, || mismatch(rule, regex, &["example.com"]))
 }
 
 /// Validates a name that begins with a letter (RFC 1035), such as a Service's in older releases.
@@ -378,6 +380,12 @@ mod tests {
                 dns1123_label,
                 &["a", "0", "a-b"],
                 &["", "-a", "a-", "A", "a.b", "a_b", &long],
+            ),
+            (
+                "search domain",
+                dns1123_subdomain_with_underscore,
+                &["a", "_sip._tcp.abc_d.example.com", "a__b", "0"],
+                &["", "_", "a_", "__a", "a.", "A_b", &"a".repeat(254)],
             ),
             (
                 "subdomain",

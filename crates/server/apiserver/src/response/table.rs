@@ -31,7 +31,7 @@ impl Table<'_> {
     ) -> Value {
         let now = crate::clock::now();
         let rows: Vec<Value> = objects.into_iter().map(|tree| self.row(tree, now)).collect();
-        let columns = if named { self.columns() } else { json!([]) };
+        let columns = if named { self.columns() } else { Value::Null };
         json!({
             "kind": "Table",
             "apiVersion": self.version,

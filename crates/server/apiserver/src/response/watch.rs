@@ -95,7 +95,7 @@ pub(crate) fn bookmark(
                 "kind": "Table",
                 "apiVersion": accepted.meta,
                 "metadata": meta,
-                "columnDefinitions": [],
+                "columnDefinitions": null,
                 "rows": [row],
             })
         }
