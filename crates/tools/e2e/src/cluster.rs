@@ -85,6 +85,18 @@ impl Cluster {
         self.windlass(&[&["up", "--kubeconfig", &kubeconfig], more].concat())
     }
 
+    /// Runs `up` with the programs of a directory, such as another containerd, instead of the machine's.
+    #[track_caller]
+    pub fn up_with_programs(&self, directory: &Path) -> Output {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let paths = [directory.to_owned()].into_iter().chain(std::env::split_paths(&path));
+        let path = std::env::join_paths(paths)
+            .unwrap_or_else(|e| panic!("adding {} to PATH: {e}", directory.display()));
+        let mut up = self.namespace.command(&binary().display().to_string(), &["up"]);
+        up.arg("--name").arg(&self.name).arg("--root").arg(self.root()).env("PATH", path);
+        run(up.arg("--kubeconfig").arg(self.kubeconfig()), b"")
+    }
+
     /// Runs `down` with more flags.
     #[track_caller]
     pub fn down(&self, more: &[&str]) -> Output {

@@ -3,6 +3,7 @@
 
 mod cert_manager;
 mod csi;
+mod dra;
 mod gatekeeper;
 mod glewlwyd;
 mod kms;
