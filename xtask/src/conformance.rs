@@ -29,23 +29,26 @@ mod registry;
 mod report;
 mod results;
 mod runtime;
+mod set;
 mod suite;
 
 use cluster::Cluster;
 use list::Test;
 use results::Results;
+use set::Set;
 use suite::{Outcome, Outcomes, State, Suite, Target, outcome_of};
 
 const USAGE: &str = "usage: cargo xtask conformance --peer DIR [OPTIONS]
 
   --peer DIR       the directory of upstream's e2e.test, agnhost and sample-apiserver, built with CGO_ENABLED=0; a
                    containerd there replaces the machine's
+  --beyond         instead of the conformance tests those others that need no cloud, no alpha feature and no driver of
+                   another project
   --list FILE      the tests, one per line: the class in the first column, the name in the fourth, separated by tabs
                    [default: all tests that the suite marks as conformance tests]
   --class NAME     only this class of the list, such as api; repeatable
   --only TEXT      only tests with TEXT in their names; repeatable
   --except TEXT    no tests with TEXT in their names; repeatable
-  --sample N       only N of the selected tests, spread over the list
   --jobs N         parallel processes of the suite [default: 4]
   --again          only tests that did not pass in the last run, or did not run; keeps the other results
   --control-plane  run the tests on a control plane without nodes, which suits the classes api, api+kcm and api+node; if
@@ -54,18 +57,18 @@ const USAGE: &str = "usage: cargo xtask conformance --peer DIR [OPTIONS]
 
 The tests run on a cluster of three nodes in a network namespace of its own. An interrupted run leaves the cluster; the
 next run removes it. Tests that failed beside others run again alone. The environment variable WINDLASS is the path of
-a binary to use instead of a new build. The results are written to target/conformance/cluster.json (control-plane.json)
-and, if all tests were selected or with --again, to docs/conformance.md.";
+a binary to use instead of a new build. The results are written to target/conformance/cluster.json (beyond.json,
+control-plane.json) and, if all tests were selected or with --again, to docs/conformance.md (docs/beyond.md).";
 
-/// The number of tests of [`run_sample`].
-const SAMPLE: &str = "60";
+/// The list of the tests of [`run_sample`], below the workspace's root.
+const SAMPLE: &str = "xtask/facts/conformance-sample.tsv";
 
 #[derive(Debug)]
 struct Args {
     peer: PathBuf,
+    set: Set,
     list: Option<PathBuf>,
     selection: list::Selection,
-    sample: Option<usize>,
     jobs: usize,
     again: bool,
     control_plane: bool,
@@ -74,13 +77,14 @@ struct Args {
 
 impl Args {
     fn parse(args: &[String]) -> Result<Self> {
-        let (mut peer, mut list, mut sample, mut jobs) = (None, None, None, 4);
-        let (mut again, mut control_plane, mut ours) = (false, false, false);
+        let (mut peer, mut list, mut jobs) = (None, None, 4);
+        let (mut again, mut beyond, mut control_plane, mut ours) = (false, false, false, false);
         let mut selection = list::Selection::default();
         let mut rest = args.iter();
         while let Some(flag) = rest.next() {
             let switch = match flag.as_str() {
                 "--again" => Some(&mut again),
+                "--beyond" => Some(&mut beyond),
                 "--control-plane" => Some(&mut control_plane),
                 "--ours" => Some(&mut ours),
                 _ => None,
@@ -96,22 +100,22 @@ impl Args {
                 "--class" => selection.classes.push(value),
                 "--only" => selection.only.push(value),
                 "--except" => selection.except.push(value),
-                "--sample" => sample = Some(value.parse().during("parsing --sample", &value)?),
                 "--jobs" => jobs = value.parse().during("parsing --jobs", &value)?,
                 _ => return Err(USAGE.into()),
             }
         }
-        if (ours && !control_plane) || (again && control_plane) {
+        if (ours && !control_plane) || (again && control_plane) || (beyond && list.is_some()) {
             return Err(USAGE.into());
         }
         let peer: PathBuf = peer.ok_or(USAGE)?;
         let peer = std::path::absolute(&peer).during("finding", peer.display())?;
-        Ok(Self { peer, list, selection, sample, jobs: jobs.max(1), again, control_plane, ours })
+        let set = if beyond { Set::Beyond } else { Set::Conformance };
+        Ok(Self { peer, set, list, selection, jobs: jobs.max(1), again, control_plane, ours })
     }
 
-    /// Returns `true` if all conformance tests of the suite are selected.
+    /// Returns `true` if all tests of the set are selected.
     fn is_everything(&self) -> bool {
-        self.list.is_none() && self.sample.is_none() && self.selection.is_everything()
+        self.list.is_none() && self.selection.is_everything()
     }
 }
 
@@ -124,10 +128,10 @@ pub(crate) fn can_run(peer: &Path) -> bool {
     peer.join(suite::PROGRAM).is_file() && images::check(peer).is_ok()
 }
 
-/// Runs a sample of the tests, which takes a few minutes.
+/// Runs a sample of the conformance tests, which takes a few minutes.
 pub(crate) fn run_sample(peer: &Path, windlass: &Path) -> Result<()> {
-    let peer = peer.display().to_string();
-    let args = ["--peer", &peer, "--sample", SAMPLE].map(str::to_owned);
+    let (peer, list) = (peer.display().to_string(), workspace_root().join(SAMPLE));
+    let args = ["--peer", &peer, "--list", &list.display().to_string()].map(str::to_owned);
     run_with(&Args::parse(&args)?, || Ok(windlass.to_owned()))
 }
 
@@ -139,9 +143,13 @@ fn run_with(args: &Args, windlass: impl FnOnce() -> Result<PathBuf>) -> Result<(
     file::create_directory(&directory)?;
     let tests = match &args.list {
         Some(file) => list::read(file, &args.selection)?,
-        None => suite.conformance_tests(&args.selection, &directory)?,
+        None => suite.tests(args.set, &args.selection, &directory)?,
     };
-    let tests = list::sample(tests, args.sample)?;
+    if tests.is_empty() {
+        return fail(
+            "no test is selected; check --only, --except, and --class, which needs --list",
+        );
+    }
     if !args.control_plane {
         images::check(&args.peer)?;
         machine::install_to_run()?;
@@ -154,7 +162,7 @@ fn run_with(args: &Args, windlass: impl FnOnce() -> Result<PathBuf>) -> Result<(
     }
 }
 
-/// Runs the tests on a cluster with nodes, and writes the book's page if all conformance tests are selected.
+/// Runs the tests on a cluster with nodes, and writes the book's page if all tests of the set are selected.
 fn run_on_cluster(
     args: &Args,
     suite: &Suite,
@@ -163,7 +171,7 @@ fn run_on_cluster(
     directory: &Path,
 ) -> Result<()> {
     let version = cluster::containerd_version(&args.peer)?;
-    let file = directory.join("cluster.json");
+    let file = directory.join(args.set.file());
     let runtime = runtime::name(&version);
     let mut results =
         if args.again { Results::load(&file, runtime)? } else { Results::new(&file, runtime) };
@@ -202,9 +210,9 @@ fn run_on_cluster(
             date.trim(),
             results.runtimes()
         );
-        let all = suite.conformance_tests(&list::Selection::default(), directory)?;
-        let page = page::render(&all, &results.outcomes, &setting);
-        file::write(&workspace_root().join(page::PATH), page)?;
+        let all = suite.tests(args.set, &list::Selection::default(), directory)?;
+        let page = page::render(args.set, &all, &results.outcomes, &setting)?;
+        file::write(&workspace_root().join(args.set.page()), page)?;
     }
     summarize(tests, &results, &file)
 }
@@ -337,8 +345,15 @@ mod tests {
         assert!(args.again && !args.control_plane);
         assert_eq!((args.selection.only.len(), args.jobs), (2, 1));
         assert!(parse("--peer /p --control-plane --ours").unwrap().ours);
-        for line in ["", "--peer", "--peer /p --ours", "--peer /p --control-plane --again", "more"]
-        {
+        assert_eq!(parse("--peer /p --beyond").unwrap().set, Set::Beyond);
+        for line in [
+            "",
+            "--peer",
+            "--peer /p --ours",
+            "--peer /p --control-plane --again",
+            "--peer /p --beyond --list l",
+            "more",
+        ] {
             assert_eq!(parse(line).unwrap_err().to_string(), USAGE, "{line}");
         }
     }

@@ -76,24 +76,10 @@ fn parse(text: &str, selection: &Selection) -> Result<Vec<Test>> {
     Ok(tests)
 }
 
-/// Returns all tests, or `count` of them, spread evenly over the list. A selection without tests is an error, because
-/// its run would succeed.
-pub(super) fn sample(mut tests: Vec<Test>, count: Option<usize>) -> Result<Vec<Test>> {
-    if let Some(count) = count {
-        let all = tests.len();
-        let mut ends = (0..all).map(|index| index * count / all != (index + 1) * count / all);
-        tests.retain(|_| ends.next() == Some(true));
-    }
-    if tests.is_empty() {
-        return fail(
-            "no test is selected; check --only, --except, --sample, and --class, which needs --list",
-        );
-    }
-    Ok(tests)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     const LIST: &str = "# class\tnodes\timages\tname\tfile\n\
@@ -121,26 +107,14 @@ mod tests {
     }
 
     #[test]
-    fn spreads_sample_over_list() {
-        let test = |number: usize| Test { class: String::new(), name: number.to_string() };
-        let names = |count| {
-            let tests = sample((0..446).map(test).collect(), Some(count)).unwrap();
-            tests.into_iter().map(|test| test.name.parse().unwrap()).collect::<Vec<usize>>()
-        };
-        assert_eq!(names(2), [222, 445]);
-        assert_eq!(names(60).len(), 60);
-        assert!(names(60).windows(2).all(|pair| (7..=8).contains(&(pair[1] - pair[0]))));
-        assert_eq!(names(1000).len(), 446);
-    }
-
-    #[test]
-    fn rejects_selection_without_tests() {
-        let test = Test { class: String::new(), name: "[sig-a] x".to_owned() };
-        assert_eq!(sample(vec![test.clone()], None).unwrap(), std::slice::from_ref(&test));
-        for (tests, count) in [(vec![], None), (vec![], Some(1)), (vec![test], Some(0))] {
-            let error = sample(tests, count).unwrap_err().to_string();
-            assert!(error.starts_with("no test is selected"), "{error}");
-        }
+    fn sample_has_all_classes_and_groups() {
+        let sample = include_str!("../../facts/conformance-sample.tsv");
+        let tests = parse(sample, &Selection::default()).unwrap();
+        let of = |text: fn(&Test) -> &str| tests.iter().map(text).collect::<BTreeSet<_>>();
+        assert_eq!(of(|test| &test.name).len(), 60);
+        assert_eq!(of(|test| &test.class), BTreeSet::from(["api", "api+kcm", "api+node", "pods"]));
+        assert_eq!(of(Test::group).len(), 10);
+        assert!(tests.iter().all(|test| test.name.ends_with("[Conformance]")));
     }
 
     #[test]

@@ -12,7 +12,10 @@ use std::{
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use super::list::{Selection, Test};
+use super::{
+    list::{Selection, Test},
+    set::Set,
+};
 use crate::{
     error::{During, Result, fail},
     file::{create_directory, read},
@@ -124,16 +127,17 @@ impl Suite {
         &self.program
     }
 
-    /// Returns the selected ones of the tests that the suite marks as conformance tests. The suite writes a report to
-    /// `directory`.
-    pub(super) fn conformance_tests(
+    /// Returns the selected tests of a set. The suite writes a report to `directory`.
+    pub(super) fn tests(
         &self,
+        set: Set,
         selection: &Selection,
         directory: &Path,
     ) -> Result<Vec<Test>> {
         let report = directory.join("tests.json");
-        let mut list = program(&self.program, ["--ginkgo.dry-run", "--ginkgo.focus"]);
-        list.arg(r"\[Conformance\]").arg(flag("--ginkgo.json-report", &report));
+        // Without a focus the suite leaves out the tests of optional features.
+        let mut list = program(&self.program, ["--ginkgo.dry-run", "--ginkgo.focus=."]);
+        list.arg(flag("--ginkgo.json-report", &report));
         output(&mut list)?;
         let outcomes = read_report(&report)?;
         let _ = fs::remove_file(&report);
@@ -141,7 +145,7 @@ impl Suite {
             .into_iter()
             .filter(|(_, outcome)| outcome.state == State::Passed)
             .map(|(name, _)| Test { class: String::new(), name })
-            .filter(|test| selection.takes(test));
+            .filter(|test| set.has(test) && selection.takes(test));
         Ok(tests.collect())
     }
 
