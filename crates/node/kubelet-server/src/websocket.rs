@@ -68,13 +68,13 @@ impl Channel {
         numbered(channels)
     }
 
-    /// Returns the channels of a port-forward: data and errors of each port.
+    /// Returns the channels of a port-forward: data and errors of each port, in the order in which clients expect them.
     pub(crate) fn of_ports(ports: &[u16]) -> Vec<Self> {
         let channels = ports.iter().zip((0..=u8::MAX).step_by(2)).flat_map(|(port, number)| {
             let channel =
                 |number, name, sender| Self { number, stream: 0, name, sender, port: Some(*port) };
             let errors = channel(number.saturating_add(1), "error", Sender::Runtime);
-            [errors, channel(number, "data", Sender::Both)]
+            [channel(number, "data", Sender::Both), errors]
         });
         numbered(channels.collect())
     }
@@ -328,7 +328,7 @@ mod tests {
         let dialect = Dialect { status: true, base64: false, can_close: false };
         let relay = super::channels(server, ours, &channels, dialect);
         let ends = async {
-            for greeting in [[1, 80, 0], [0, 80, 0], [3, 187, 1], [2, 187, 1]] {
+            for greeting in [[0, 80, 0], [1, 80, 0], [2, 187, 1], [3, 187, 1]] {
                 let message = client.next().await.unwrap().unwrap();
                 assert_eq!(message.into_data(), greeting.to_vec());
             }
@@ -342,16 +342,16 @@ mod tests {
                     data => break data,
                 }
             };
-            let stream = 7;
+            let stream = 5;
             assert_eq!(data, Frame::Data { stream, last: false, content: vec![7] });
             let encoder = Encoder::default();
             runtime.write_all(&encoder.data(stream, b"hi", true)).await.unwrap();
-            runtime.write_all(&encoder.data(1, b"refused", true)).await.unwrap();
+            runtime.write_all(&encoder.data(3, b"refused", true)).await.unwrap();
             for expected in [&b"\x02hi"[..], b"\x01refused"] {
                 let message = client.next().await.unwrap().unwrap();
                 assert_eq!(message.into_data(), expected);
             }
-            for stream in [3, 5] {
+            for stream in [1, 7] {
                 runtime.write_all(&encoder.data(stream, b"", true)).await.unwrap();
             }
             let closed = client.next().await.unwrap().unwrap();
