@@ -12,7 +12,7 @@ use crate::{
 /// The identifier of ECDSA with SHA-256.
 pub(crate) const ECDSA_SHA256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02];
 /// The identifier of RSA-PSS.
-pub(crate) const RSA_PSS: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0a];
+const RSA_PSS: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0a];
 /// The identifier of Ed25519, for keys and signatures.
 pub(crate) const ED25519: &[u8] = &[0x2b, 0x65, 0x70];
 /// The curves by their identifiers.
@@ -86,6 +86,12 @@ pub(crate) fn verify(kind: &[u8], key: &[u8], message: &[u8], signature: &[u8]) 
         ParsedPublicKey::new(*algorithm, key)
             .is_ok_and(|key| key.verify_sig(message, signature).is_ok())
     }))
+}
+
+/// Verifies a signature by RSA-PSS with SHA-256 and a salt of its length.
+pub(crate) fn verify_pss(key: &[u8], message: &[u8], signature: &[u8]) -> bool {
+    ParsedPublicKey::new(&signature::RSA_PSS_2048_8192_SHA256, key)
+        .is_ok_and(|key| key.verify_sig(message, signature).is_ok())
 }
 
 /// Parses the kind of a public key (SubjectPublicKeyInfo).

@@ -4,7 +4,7 @@ use crate::{
     error::Error,
     fault::Fault,
     key::{Curve, Key, KeyKind},
-    signature::{self, ECDSA_SHA256, ED25519, RSA_PSS},
+    signature::{self, ECDSA_SHA256, ED25519},
 };
 
 /// A type of key that a Pod's certificate may have.
@@ -94,8 +94,8 @@ impl WorkloadKeyType {
     }
 }
 
-/// Verifies the proof that a sender holds the private key of a public key: the signature of a message. RSA uses PSS
-/// with a salt of the digest's length, and ECDSA SHA-256.
+/// Verifies the proof that a sender holds the private key of a public key: the signature of a message. RSA and ECDSA use
+/// SHA-256, and RSA uses PSS with a salt of the digest's length.
 ///
 /// # Errors
 ///
@@ -107,7 +107,9 @@ pub fn verify_possession(
 ) -> Result<bool, WorkloadKeyError> {
     let algorithm = match WorkloadKeyType::of_public_key(public_key)? {
         WorkloadKeyType::Ed25519 => ED25519,
-        WorkloadKeyType::Rsa3072 | WorkloadKeyType::Rsa4096 => RSA_PSS,
+        WorkloadKeyType::Rsa3072 | WorkloadKeyType::Rsa4096 => {
+            return Ok(signature::verify_pss(public_key, message, signature));
+        }
         WorkloadKeyType::EcdsaP256 | WorkloadKeyType::EcdsaP384 | WorkloadKeyType::EcdsaP521 => {
             ECDSA_SHA256
         }
@@ -119,7 +121,7 @@ pub fn verify_possession(
 mod tests {
     use aws_lc_rs::{
         rand::SystemRandom,
-        signature::{RSA_PSS_SHA256, RsaKeyPair},
+        signature::{RSA_PSS_SHA256, RSA_PSS_SHA384, RSA_PSS_SHA512, RsaKeyPair},
     };
 
     use super::*;
@@ -177,6 +179,10 @@ mod tests {
         pair.sign(&RSA_PSS_SHA256, &SystemRandom::new(), b"uid", &mut proof).unwrap();
         assert_eq!(verify_possession(&public, b"uid", &proof), Ok(true));
         assert_eq!(verify_possession(&public, b"other", &proof), Ok(false));
+        for digest in [&RSA_PSS_SHA384, &RSA_PSS_SHA512] {
+            pair.sign(digest, &SystemRandom::new(), b"uid", &mut proof).unwrap();
+            assert_eq!(verify_possession(&public, b"uid", &proof), Ok(false));
+        }
         let other_scheme = key.sign(b"uid").unwrap();
         assert_eq!(verify_possession(&public, b"uid", &other_scheme), Ok(false));
     }
