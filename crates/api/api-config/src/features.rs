@@ -98,6 +98,9 @@ static GATES: LazyLock<BTreeMap<&str, Gate>> = LazyLock::new(|| {
 /// The gates that set all features of a stage without a setting of their own.
 const GROUPS: [(&str, Stage); 2] = [("AllAlpha", Stage::Alpha), ("AllBeta", Stage::Beta)];
 
+/// Features that have no effect without another one.
+const DEPENDENCIES: [(&str, &str); 1] = [("GangScheduling", "GenericWorkload")];
+
 /// The error for `--feature-gates`, in upstream's words except for features that cannot be switched here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FeatureGateError {
@@ -122,6 +125,8 @@ pub enum FeatureGateError {
         "--feature-gates={0}=false is not supported: the feature is always on here; leave it on"
     )]
     AlwaysOn(&'static str),
+    #[error("{name} is enabled, but depends on features that are disabled: [{missing}]")]
+    Dependency { name: &'static str, missing: &'static str },
     #[error(
         "--feature-gates={group}={value} is not supported, because it sets {gate}; set the gates one by one"
     )]
@@ -198,7 +203,13 @@ impl FeatureGates {
                 gates.insert(gate.name, value);
             }
         }
-        Ok(Self(gates))
+        let gates = Self(gates);
+        for (name, missing) in DEPENDENCIES {
+            if gates.is_enabled(name) && !gates.is_enabled(missing) {
+                return Err(FeatureGateError::Dependency { name, missing });
+            }
+        }
+        Ok(gates)
     }
 
     /// Returns the settings of a component that ignores unknown gates and impossible values.
@@ -291,7 +302,7 @@ mod tests {
         assert!(
             usual.is_enabled("APIResponseCompression") && !usual.is_enabled("ClientsAllowCBOR")
         );
-        assert!(!usual.is_enabled("NodeDeclaredFeatures"), "it is on upstream and lacking here");
+        assert!(usual.is_enabled("NodeDeclaredFeatures"));
         let off = parsed("kube:APIResponseCompression=false,MemoryQoS=true").unwrap();
         assert!(!off.is_enabled("APIResponseCompression") && off.is_enabled("MemoryQoS"));
         assert_eq!(
@@ -328,6 +339,10 @@ mod tests {
                 "invalid value of MemoryQoS: maybe, err: strconv.ParseBool: parsing \"maybe\": invalid syntax",
             ),
             ("wardle:A=true", "component not registered: wardle"),
+            (
+                "GangScheduling=true",
+                "GangScheduling is enabled, but depends on features that are disabled: [GenericWorkload]",
+            ),
             (
                 "SidecarContainers=false",
                 "cannot set feature gate SidecarContainers to false, feature is locked to true",

@@ -18,13 +18,24 @@ pub trait Tables: Clone + Default + std::fmt::Debug + Send + Sync + 'static {
 const METRICS: &str = "all metrics are shown, with all labels";
 const ONE_VERSION: &str = "this binary behaves as one version of Kubernetes";
 
+const EMULATED_VERSION: &str = "emulated-version";
+
+/// Reports whether a version, such as `kube=1.36`, is the one that this binary behaves as.
+fn is_own(version: &str) -> bool {
+    let (component, version) = version.split_once('=').unwrap_or(("kube", version));
+    let mut own = version::KUBERNETES_VERSION.trim_start_matches('v').splitn(3, '.');
+    let (major, minor) = (own.next(), own.next());
+    let mut given = version.trim().trim_start_matches('v').splitn(3, '.');
+    component.trim() == "kube" && (given.next(), given.next()) == (major, minor)
+}
+
 /// The flags of every component for logs and diagnostics.
 pub const COMMON: &[Flag] = &[
     ("allow-metric-labels", true, METRICS),
     ("allow-metric-labels-manifest", true, METRICS),
     ("contention-profiling", false, "there is no Go profiler here"),
     ("disabled-metrics", true, METRICS),
-    ("emulated-version", true, ONE_VERSION),
+    (EMULATED_VERSION, true, ONE_VERSION),
     ("log-flush-frequency", true, "logs are not buffered"),
     ("log-json-info-buffer-size", true, "logs are not buffered"),
     ("log-json-split-stream", false, "logs go to standard error"),
@@ -92,7 +103,18 @@ impl<T: Tables> clap::Args for KnownFlags<T> {
 impl<T: Tables> clap::FromArgMatches for KnownFlags<T> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let names = Self::table().map(|(name, ..)| *name);
-        let present = names.filter(|name| matches.contains_id(name)).collect();
+        let present: Vec<_> = names.filter(|name| matches.contains_id(name)).collect();
+        if present.contains(&EMULATED_VERSION) {
+            let values = matches.get_many::<String>(EMULATED_VERSION).into_iter().flatten();
+            let mut versions = values.flat_map(|value| value.split(','));
+            if let Some(other) = versions.find(|version| !is_own(version)) {
+                let message = format!(
+                    "--emulated-version={other} is not supported: {ONE_VERSION}, {}\n",
+                    version::KUBERNETES_VERSION
+                );
+                return Err(clap::Error::raw(clap::error::ErrorKind::ValueValidation, message));
+            }
+        }
         Ok(Self { present, tables: PhantomData })
     }
 
@@ -143,7 +165,7 @@ mod tests {
             &[&[("old-port", true, "nobody uses it")], COMMON];
     }
 
-    #[derive(Parser)]
+    #[derive(Debug, Parser)]
     struct Cli {
         #[command(flatten)]
         known: KnownFlags<TestTables>,
@@ -157,6 +179,24 @@ mod tests {
         assert_eq!(cli.known.warnings()[0], "--old-port has no effect: nobody uses it");
         assert!(Cli::try_parse_from(["x", "--profiling=false", "--v=4"]).is_ok());
         assert!(Cli::try_parse_from(["x", "--new-port=1"]).is_err());
+    }
+
+    #[test]
+    fn rejects_emulation_of_other_versions() {
+        for own in ["1.36", "v1.36", "kube=1.36", "kube=v1.36.0,kube=1.36"] {
+            assert!(
+                Cli::try_parse_from(["x", &format!("--emulated-version={own}")]).is_ok(),
+                "{own}"
+            );
+        }
+        for other in ["1.35", "kube=1.3", "kube=1", "wardle=1.36", "", "kube=1.36,kube=1.35"] {
+            let parsed = Cli::try_parse_from(["x", &format!("--emulated-version={other}")]);
+            let message = parsed.unwrap_err().to_string();
+            assert!(
+                message.contains("is not supported: this binary behaves as one version"),
+                "{message}"
+            );
+        }
     }
 
     #[test]

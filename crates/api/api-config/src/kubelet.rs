@@ -302,6 +302,8 @@ pub struct KubeletConfiguration {
     pub seccomp_default: Option<bool>,
     /// The factor of `memory.high` in memory QoS.
     pub memory_throttling_factor: Option<f64>,
+    /// The protection of requested memory in memory QoS: `None` or `TieredReservation`.
+    pub memory_reservation_policy: String,
     /// The taints of the Node at its registration.
     pub register_with_taints: Vec<Taint>,
     /// `true` to register the Node.
