@@ -107,6 +107,8 @@ resources! {
     LEASES "coordination.k8s.io" "leases";
     INGRESSES "networking.k8s.io" "ingresses";
     INGRESS_CLASSES "networking.k8s.io" "ingressclasses";
+    POD_GROUPS "scheduling.k8s.io" "podgroups";
+    WORKLOADS "scheduling.k8s.io" "workloads";
     PRIORITY_CLASSES "scheduling.k8s.io" "priorityclasses";
     RUNTIME_CLASSES "node.k8s.io" "runtimeclasses";
     RESOURCE_CLAIMS "resource.k8s.io" "resourceclaims";

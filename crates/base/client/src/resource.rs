@@ -60,6 +60,7 @@ resources! {
     CLUSTER_ROLE_BINDINGS "rbac.authorization.k8s.io" "v1" "clusterrolebindings" "ClusterRoleBinding" false;
     ROLES "rbac.authorization.k8s.io" "v1" "roles" "Role" true;
     ROLE_BINDINGS "rbac.authorization.k8s.io" "v1" "rolebindings" "RoleBinding" true;
+    POD_GROUPS "scheduling.k8s.io" "v1alpha2" "podgroups" "PodGroup" true;
     PRIORITY_CLASSES "scheduling.k8s.io" "v1" "priorityclasses" "PriorityClass" false;
     RUNTIME_CLASSES "node.k8s.io" "v1" "runtimeclasses" "RuntimeClass" false;
     DEVICE_CLASSES "resource.k8s.io" "v1" "deviceclasses" "DeviceClass" false;
@@ -79,6 +80,8 @@ resources! {
         "podcertificaterequests" "PodCertificateRequest" true;
     STORAGE_VERSION_MIGRATIONS "storagemigration.k8s.io" "v1beta1"
         "storageversionmigrations" "StorageVersionMigration" false;
+    RESOURCE_POOL_STATUS_REQUESTS "resource.k8s.io" "v1alpha3"
+        "resourcepoolstatusrequests" "ResourcePoolStatusRequest" false;
     DEVICE_TAINT_RULES "resource.k8s.io" "v1beta2" "devicetaintrules" "DeviceTaintRule" false;
     VALIDATING_ADMISSION_POLICIES "admissionregistration.k8s.io" "v1"
         "validatingadmissionpolicies" "ValidatingAdmissionPolicy" false;

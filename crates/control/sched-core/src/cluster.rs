@@ -4,6 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use crate::{
     devices::Devices,
+    groups::PodGroups,
     index::NodeIx,
     labels::{Labels, Selector},
     maps::set,
@@ -63,6 +64,7 @@ pub struct Cluster {
     owners: HashMap<(Sym, Sym, Sym), Selector>,
     pub(crate) volumes: Volumes,
     pub(crate) devices: Devices,
+    pub(crate) groups: PodGroups,
     pub(crate) profiles: Profiles,
 }
 

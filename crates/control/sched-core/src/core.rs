@@ -1,6 +1,11 @@
 //! The scheduler as a state machine: cluster state in, decisions out.
 
-use std::{collections::HashMap, sync::Arc};
+mod gang;
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    sync::Arc,
+};
 
 use crate::{
     cluster::Cluster,
@@ -27,6 +32,8 @@ use crate::{
     volumes::{ClaimBinding, Progress},
 };
 
+pub use gang::GroupOutcome;
+
 /// The settings of a scheduler. The defaults are upstream's.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -38,6 +45,8 @@ pub struct Config {
     pub max_backoff_ms: u64,
     /// The seed for the choice between nodes of equal score.
     pub seed: u64,
+    /// `true` if the Pods of a PodGroup are scheduled by its policy.
+    pub gangs: bool,
 }
 
 impl Default for Config {
@@ -47,6 +56,7 @@ impl Default for Config {
             first_backoff_ms: 1000,
             max_backoff_ms: 10_000,
             seed: 1,
+            gangs: false,
         }
     }
 }
@@ -119,6 +129,12 @@ pub struct Core {
     pub(crate) current: Option<Arc<Pod>>,
     /// The Pods during whose scheduling an earlier core panicked, each with the number of panics.
     suspects: HashMap<Arc<str>, (Arc<Pod>, u32)>,
+    /// The Pods of the gang being scheduled. Those among them that are assumed may leave their nodes again.
+    trial: HashSet<Arc<str>>,
+    /// Decisions for the Pods of a gang that [`Core::next`] has yet to return.
+    pending: VecDeque<Decision>,
+    /// The results for PodGroups that [`Core::take_outcomes`] has yet to return.
+    outcomes: Vec<GroupOutcome>,
 }
 
 impl Core {
@@ -126,6 +142,7 @@ impl Core {
     pub fn new(config: Config) -> Self {
         let mut cluster = Cluster::new();
         cluster.profiles = Profiles::new(config.profiles.clone());
+        cluster.groups.enabled = config.gangs;
         Self {
             queue: Queue::new(config.first_backoff_ms, config.max_backoff_ms),
             turn: Turn::new(config.seed),
@@ -137,6 +154,9 @@ impl Core {
             budgets: HashMap::new(),
             current: None,
             suspects: HashMap::new(),
+            trial: HashSet::new(),
+            pending: VecDeque::new(),
+            outcomes: Vec::new(),
         }
     }
 
@@ -153,14 +173,17 @@ impl Core {
         let mut new = Self::new(self.config.clone());
         new.observe(self.turn.observer.clone());
         new.suspects = self.suspects.clone();
+        new.pending = self.pending.clone();
         if let Some(pod) = &self.current {
             let (_, crashes) = new.suspects.entry(pod.id.uid.clone()).or_insert((pod.clone(), 0));
             *crashes += 1;
         }
-        let assumed = self.assumed.iter().filter(|(uid, _)| !new.suspects.contains_key(*uid));
+        let is_lost = |uid: &Arc<str>| new.suspects.contains_key(uid) || self.trial.contains(uid);
+        let assumed: Vec<_> = self.assumed.iter().filter(|(uid, _)| !is_lost(uid)).collect();
         for (uid, assumed) in assumed {
             let Some((node, _)) = self.cluster.placement(uid) else { continue };
             new.cluster.add_pod(assumed.pod.clone(), &self.cluster.node(node).name);
+            new.join_group(&assumed.pod, now);
             new.assumed.insert(uid.clone(), assumed.clone());
         }
         let assumed = new.assumed.keys().map(|uid| &**uid).collect();
@@ -211,6 +234,7 @@ impl Core {
         let assumed = self.assumed.remove(&pod.id.uid);
         self.forget_claims(&pod.id.uid);
         let before = self.cluster.placement(&pod.id.uid).map(|(_, pod)| pod.clone());
+        self.join_group(&pod, now);
         let frees = before.as_ref().is_some_and(|old| old.requests != pod.requests);
         let ix = self.cluster.add_pod(pod.clone(), node);
         if frees {
@@ -230,9 +254,11 @@ impl Core {
         }
         if pod.terminating {
             self.queue.remove(&pod.id.uid);
+            self.leave_group(&pod);
             self.clear_nomination(&pod.id.uid);
             return;
         }
+        self.join_group(&pod, now);
         if let Some(ix) = pod.nominated_node.as_ref().and_then(|name| self.cluster.find_node(name))
         {
             self.nominate(pod.clone(), ix);
@@ -243,11 +269,15 @@ impl Core {
     /// Removes a Pod that was deleted or has ended.
     pub fn remove_pod(&mut self, uid: &str, now: u64) {
         self.suspects.remove(uid);
-        self.queue.remove(uid);
+        let waiting = self.queue.remove(uid);
         self.assumed.remove(uid);
         self.forget_claims(uid);
         self.clear_nomination(uid);
-        if let Some((node, pod)) = self.cluster.remove_pod(uid) {
+        let placed = self.cluster.remove_pod(uid);
+        if let Some(pod) = waiting.as_ref().or(placed.as_ref().map(|(_, pod)| pod)) {
+            self.leave_group(pod);
+        }
+        if let Some((node, pod)) = placed {
             self.queue.on_event(&self.cluster, &Event::PodGone { pod: &pod, node }, now);
         }
     }
@@ -266,6 +296,7 @@ impl Core {
                     allocatable: old.allocatable != new.allocatable || old.max_pods != new.max_pods,
                     labels: old.labels != new.labels,
                     taints: old.taints != new.taints || old.unschedulable != new.unschedulable,
+                    features: old.declared_features != new.declared_features,
                 }
             }
         };
@@ -425,15 +456,48 @@ impl Core {
         set(&mut self.budgets, key, budget.map(|view| Budget::new(namespace, view)));
     }
 
-    /// Decides for the next Pod; `None` if no Pod is due.
+    /// Decides for the next Pod, and with it for its gang; `None` if no Pod is due.
     pub fn next(&mut self, now: u64) -> Option<Decision> {
-        let pod = self.queue.pop(now)?;
+        if let Some(decision) = self.pending.pop_front() {
+            return Some(decision);
+        }
+        loop {
+            let pod = self.queue.pop(now)?;
+            if self.cluster.groups.holds_back(&pod) {
+                // Its group is gone, or has lost Pods since.
+                self.queue.hold(&pod.id.uid, now);
+                continue;
+            }
+            let Some(key) = self.cluster.groups.key_of(&pod) else {
+                return Some(self.decide_alone(pod, now));
+            };
+            self.decide_group(&key, pod, now);
+            return self.pending.pop_front();
+        }
+    }
+
+    /// Decides for one Pod, whatever happens to others.
+    fn decide_alone(&mut self, pod: Arc<Pod>, now: u64) -> Decision {
+        let decision = self.attempt(pod, now);
+        self.announce(&decision, now);
+        decision
+    }
+
+    /// Decides for one Pod and assumes it on its node, without telling the Pods that wait for it.
+    fn attempt(&mut self, pod: Arc<Pod>, now: u64) -> Decision {
         self.current = Some(pod.clone());
         let decision = self.decide(pod, now);
         if let Some(pod) = self.current.take() {
             self.suspects.remove(&pod.id.uid);
         }
-        Some(decision)
+        decision
+    }
+
+    /// Wakes the Pods that an assumed Pod may help.
+    fn announce(&mut self, decision: &Decision, now: u64) {
+        if let Decision::Bind { pod, .. } = decision {
+            self.queue.on_event(&self.cluster, &Event::PodPlaced { pod }, now);
+        }
     }
 
     fn decide(&mut self, pod: Arc<Pod>, now: u64) -> Decision {
@@ -463,7 +527,6 @@ impl Core {
         self.cluster.devices.assume(&pod, &devices);
         self.cluster.add_pod(pod.clone(), &name);
         self.assumed.insert(pod.id.uid.clone(), AssumedPod { pod: pod.clone(), tries });
-        self.queue.on_event(&self.cluster, &Event::PodPlaced { pod: &pod }, now);
         Decision::Bind { pod, node: name, evaluated, feasible, claims, devices, tries }
     }
 

@@ -36,6 +36,13 @@ pub enum Event<'a> {
     },
     /// A DeviceClass or ResourceSlice was added or changed.
     Devices,
+    /// A PodGroup was added, or has as many Pods as it needs.
+    PodGroup {
+        /// The namespace of the group.
+        namespace: &'a str,
+        /// The name of the group.
+        name: &'a str,
+    },
 }
 
 impl Event<'_> {
@@ -48,6 +55,17 @@ impl Event<'_> {
         }
     }
 
+    /// Reports whether the event may end the wait of a Pod that a plugin holds back.
+    pub(crate) fn may_release(&self, pod: &Pod) -> bool {
+        match self {
+            Self::DeviceClaim { .. } => true,
+            Self::PodGroup { namespace, name } => {
+                *pod.id.namespace == **namespace && pod.group.as_deref() == Some(name)
+            }
+            _ => false,
+        }
+    }
+
     /// Returns the name of the event in metrics.
     pub(crate) fn label(&self) -> &'static str {
         match self {
@@ -55,12 +73,14 @@ impl Event<'_> {
             Self::Node { change, .. } if change.allocatable => "NodeUpdateNodeAllocatable",
             Self::Node { change, .. } if change.labels => "NodeUpdateNodeLabel",
             Self::Node { change, .. } if change.taints => "NodeUpdateNodeTaint",
+            Self::Node { change, .. } if change.features => "NodeUpdateNodeDeclaredFeature",
             Self::Node { .. } => "NodeUpdate",
             Self::PodPlaced { .. } => "AssignedPodAdd",
             Self::PodGone { .. } => "AssignedPodDelete",
             Self::Volumes => "StorageUpdate",
             Self::DeviceClaim { .. } => "ResourceClaimUpdate",
             Self::Devices => "ResourceSliceUpdate",
+            Self::PodGroup { .. } => "PodGroupAdd",
         }
     }
 }
@@ -76,4 +96,6 @@ pub struct NodeChange {
     pub labels: bool,
     /// `true` if the taints changed.
     pub taints: bool,
+    /// `true` if the declared features changed.
+    pub features: bool,
 }

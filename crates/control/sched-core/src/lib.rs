@@ -17,6 +17,7 @@ mod default_profile;
 mod devices;
 mod event;
 mod explain;
+mod groups;
 mod host_port;
 mod index;
 mod labels;
@@ -45,7 +46,7 @@ pub mod plugins;
 
 pub use self::{
     cluster::Cluster,
-    core::{Config, Core, Decision, Failure},
+    core::{Config, Core, Decision, Failure, GroupOutcome},
     devices::{
         ClaimChange, ClassRequest, DeviceBinding, EXTENDED_RESOURCE_CLAIM, ExtendedClaim,
         RequestMapping,
@@ -68,7 +69,7 @@ pub use self::{
     sym::Sym,
     view::{
         BudgetView, CsiDriverView, CsiNodeView, LabelSelectorView, NodeAffinityView, NodeView,
-        PersistentVolumeView, PodView, SpreadView, SpreaderView, StorageCapacityView,
+        PersistentVolumeView, PodGroupView, PodView, SpreadView, SpreaderView, StorageCapacityView,
         StorageClassView, VolumeClaimView,
     },
     volumes::{ClaimBinding, Progress},

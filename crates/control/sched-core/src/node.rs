@@ -58,6 +58,7 @@ pub struct Node {
     pub(crate) unschedulable: bool,
     /// Images with their sizes in bytes, sorted by name.
     pub(crate) images: Vec<(Sym, i64)>,
+    pub(crate) declared_features: Vec<Box<str>>,
     pub(crate) allocatable: Resources,
     pub(crate) max_pods: i64,
     pub(crate) used_extended: Resources,
@@ -98,6 +99,7 @@ impl Node {
             taints: taints.collect(),
             unschedulable: view.spec.unschedulable == Some(true),
             images,
+            declared_features: view.status.declared_features.clone(),
             allocatable: Resources::from_map(&view.status.allocatable),
             max_pods: view.status.allocatable.get("pods").map_or(0, |q| q.value()),
             ..Self::default()
@@ -118,6 +120,7 @@ impl Node {
             && self.taints == other.taints
             && self.unschedulable == other.unschedulable
             && self.images == other.images
+            && self.declared_features == other.declared_features
             && self.allocatable == other.allocatable
             && self.max_pods == other.max_pods
     }

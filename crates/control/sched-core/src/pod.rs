@@ -111,6 +111,8 @@ pub struct Pod {
     pub terminating: bool,
     /// `true` if the Pod succeeded or failed, and so uses no resources of its node.
     pub finished: bool,
+    /// The name of the PodGroup that the Pod belongs to.
+    pub group: Option<Arc<str>>,
     /// The names of the scheduling gates; a gated Pod is not tried.
     pub gates: Vec<Box<str>>,
     /// The message of the PodScheduled condition if the Pod was unschedulable.
@@ -123,6 +125,8 @@ pub struct Pod {
     pub limits: Resources,
     /// The names of the requested extended resources, in the order of `requests`.
     pub extended_names: Vec<Box<str>>,
+    /// The features that a node must declare.
+    pub(crate) required_features: Vec<&'static str>,
     pub(crate) namespace_symbol: Sym,
     pub(crate) scored: [i64; 2],
     pub(crate) ports: Vec<HostPort>,
@@ -184,8 +188,10 @@ impl Pod {
             terminating: meta.deletion_timestamp.is_some(),
             finished: matches!(&*view.status.phase, "Succeeded" | "Failed"),
             unschedulable_message: unschedulable_message(view),
+            group: spec.scheduling_group.as_ref().and_then(|group| group.pod_group_name.clone()),
             gates: spec.scheduling_gates.iter().map(|g| g.name.clone()).collect(),
             extended_names: extended_names(spec, &requests),
+            required_features: required_features(spec),
             requests,
             limits: pod_limits(spec),
             scored,
@@ -235,6 +241,14 @@ fn unschedulable_message(view: &PodView) -> Option<Box<str>> {
     let mut conditions = view.status.conditions.iter();
     let condition = conditions.find(|c| &*c.r#type == "PodScheduled" && &*c.status == "False")?;
     (&*condition.reason == "Unschedulable").then(|| condition.message.clone())
+}
+
+/// Returns the features that a node must declare, because older kubelets ignore fields of the Pod.
+fn required_features(spec: &PodSpecView) -> Vec<&'static str> {
+    let containers = spec.init_containers.iter().chain(&spec.containers);
+    let mut rules = containers.flat_map(|container| &container.restart_policy_rules);
+    let restarts_all = rules.any(|rule| &*rule.action == "RestartAllContainers");
+    restarts_all.then_some("RestartAllContainersOnContainerExits").into_iter().collect()
 }
 
 fn host_ports(spec: &PodSpecView) -> Vec<HostPort> {

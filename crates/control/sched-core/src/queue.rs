@@ -183,6 +183,30 @@ impl Queue {
         Some(waiting.pod.clone())
     }
 
+    /// Takes a Pod that belongs to the same group as the last one, unless it is held back or taken already.
+    pub(crate) fn take(&mut self, uid: &str) -> Option<Arc<Pod>> {
+        let waiting = self.pods.get(uid)?;
+        if matches!(waiting.state, QueueState::Gated | QueueState::Out) {
+            return None;
+        }
+        self.withdraw(uid);
+        let waiting = self.pods.get_mut(uid)?;
+        waiting.attempts += 1;
+        Some(waiting.pod.clone())
+    }
+
+    /// Moves a Pod to those that are held back.
+    pub(crate) fn hold(&mut self, uid: &str, now: u64) {
+        self.move_to(&uid.into(), QueueState::Gated, POD_CHANGED, now);
+    }
+
+    /// Adds a Pod again that a decision had removed, as an unschedulable one.
+    pub(crate) fn park_again(&mut self, pod: Arc<Pod>, tries: Tries, rejected_by: u32, now: u64) {
+        let uid = pod.id.uid.clone();
+        self.restore(pod, tries);
+        self.park(&uid, rejected_by, now);
+    }
+
     /// Moves a Pod to the unschedulable ones, until an event that concerns the plugins in `rejected_by`.
     pub(crate) fn park(&mut self, uid: &str, rejected_by: u32, now: u64) {
         if let Some(waiting) = self.pods.get_mut(uid) {
@@ -195,12 +219,18 @@ impl Queue {
     /// Requeues a Pod with a backoff after an error, such as a failed binding.
     pub(crate) fn requeue(&mut self, pod: Arc<Pod>, tries: Tries, now: u64) {
         let uid = pod.id.uid.clone();
-        let waiting = self.pods.entry(uid.clone()).or_insert_with(|| QueuedPod::new(pod, now));
+        self.restore(pod, tries);
+        let until = now + self.delay(&uid);
+        self.move_to(&uid, QueueState::Backoff { until }, ATTEMPT_FAILED, now);
+    }
+
+    /// Adds a Pod again that a decision had removed.
+    fn restore(&mut self, pod: Arc<Pod>, tries: Tries) {
+        let uid = pod.id.uid.clone();
+        let waiting = self.pods.entry(uid).or_insert_with(|| QueuedPod::new(pod, tries.since));
         waiting.errored = true;
         waiting.attempts = tries.attempts;
         waiting.entered = Some(tries.since);
-        let until = now + self.delay(&uid);
-        self.move_to(&uid, QueueState::Backoff { until }, ATTEMPT_FAILED, now);
     }
 
     /// Returns the attempts to schedule a Pod.
@@ -235,13 +265,14 @@ impl Queue {
         let woken: Vec<Uid> =
             waiting.filter(|(_, w)| helped(w)).map(|(uid, _)| uid.clone()).collect();
         woken.iter().for_each(|uid| self.retry(uid, event.label(), now));
-        if let Event::DeviceClaim { .. } = event {
-            let held = self.pods.iter().filter(|(_, w)| w.state == QueueState::Gated);
-            let freed = held.filter(|(_, w)| !is_held(cluster, &w.pod));
-            let freed: Vec<Uid> = freed.map(|(uid, _)| uid.clone()).collect();
-            let label = event.label();
-            freed.iter().for_each(|uid| self.move_to(uid, QueueState::Active, label, now));
+        if !matches!(event, Event::DeviceClaim { .. } | Event::PodGroup { .. }) {
+            return;
         }
+        let held = self.pods.iter().filter(|(_, w)| w.state == QueueState::Gated);
+        let freed = held.filter(|(_, w)| event.may_release(&w.pod) && !is_held(cluster, &w.pod));
+        let freed: Vec<Uid> = freed.map(|(uid, _)| uid.clone()).collect();
+        let label = event.label();
+        freed.iter().for_each(|uid| self.move_to(uid, QueueState::Active, label, now));
     }
 
     /// Returns the time at which [`Queue::pop`] may return a Pod that it does not return now.

@@ -7,6 +7,7 @@ mod group;
 mod meta;
 mod node;
 mod pod;
+mod pod_group;
 mod storage;
 
 pub use affinity::*;
@@ -14,4 +15,5 @@ pub use group::*;
 pub use meta::*;
 pub use node::*;
 pub use pod::*;
+pub use pod_group::*;
 pub use storage::*;

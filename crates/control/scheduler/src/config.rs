@@ -115,6 +115,16 @@ pub struct Args {
 }
 
 impl Config {
+    /// Returns the profiles as the core uses them, without the plugins of features that are off.
+    pub(crate) fn core_profiles(&self) -> Vec<sched_core::Profile> {
+        let declares = self.features.is_enabled("NodeDeclaredFeatures");
+        let mut profiles: Vec<_> = self.profiles.iter().map(|p| p.core.clone()).collect();
+        for profile in profiles.iter_mut().filter(|_| !declares) {
+            profile.set_filter("NodeDeclaredFeatures", false);
+        }
+        profiles
+    }
+
     /// Returns the effective settings as `/configz` shows them, by the field names of KubeSchedulerConfiguration.
     pub fn configz(&self) -> Value {
         let profiles: Vec<Value> = self

@@ -70,6 +70,9 @@ impl Feed {
         if features.is_enabled("DRADeviceTaintRules") {
             sources.push(starter.taint_rules());
         }
+        if has_gangs(features) {
+            sources.push(starter.pod_groups());
+        }
         sources.extend(starter.pod_sources());
         let feed = Arc::new(Self(sources));
         let source = Arc::downgrade(&feed);
@@ -193,6 +196,13 @@ impl Starter<'_> {
         })
     }
 
+    fn pod_groups(&self) -> Box<dyn Source> {
+        self.source(Resource::POD_GROUPS, |core, change, now| {
+            let (namespace, name) = parts(change.key);
+            core.set_pod_group(&namespace.into(), &name.into(), change.new.map(|v| &**v), now);
+        })
+    }
+
     /// Starts the informers of Pods and of the budgets that limit their evictions.
     fn pod_sources(&self) -> Vec<Box<dyn Source>> {
         let active = ListOptions::fields("status.phase!=Succeeded,status.phase!=Failed");
@@ -204,6 +214,11 @@ impl Starter<'_> {
             self.source_of(Resource::PODS, active, pod_changed),
         ]
     }
+}
+
+/// Reports whether the Pods of a PodGroup are scheduled by its policy.
+pub(crate) fn has_gangs(features: &FeatureGates) -> bool {
+    ["GenericWorkload", "GangScheduling"].iter().all(|gate| features.is_enabled(gate))
 }
 
 fn set_spreader(core: &mut Core, kind: &str, change: Change<'_, SpreaderView>) {

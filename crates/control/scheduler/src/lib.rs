@@ -13,6 +13,7 @@ mod claims;
 mod config;
 mod devices;
 mod feed;
+mod groups;
 mod metrics;
 mod profile;
 mod profile_config;
@@ -44,10 +45,11 @@ async fn run_deciding(
 ) -> Result<(), client::Error> {
     let host = rt::hostname();
     let core_config = sched_core::Config {
-        profiles: config.profiles.iter().map(|profile| profile.core.clone()).collect(),
+        profiles: config.core_profiles(),
         first_backoff_ms: config.first_backoff.as_millis() as u64,
         max_backoff_ms: config.max_backoff.as_millis() as u64,
         seed: config.seed,
+        gangs: feed::has_gangs(&config.features),
     };
     let shared = state::Shared::new(Core::new(core_config));
     let measured = ClientMetrics::new(&config.metrics);

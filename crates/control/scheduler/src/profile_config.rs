@@ -53,9 +53,6 @@ const PLUGINS: &[PluginPoints] = &[
 const FIXED: &[(&str, &str)] =
     &[("SchedulingGates", "preEnqueue"), ("PrioritySort", "queueSort"), ("DefaultBinder", "bind")];
 
-/// A default plugin that rejects no node here, because nodes do not declare features.
-const WITHOUT_EFFECT: &str = "NodeDeclaredFeatures";
-
 /// Compiles one profile. Unsupported settings are added to `errors`.
 pub(crate) fn compile(source: &SchedulerProfile, path: &Path, errors: &mut ErrorList) -> Profile {
     let name = source.scheduler_name.as_deref().unwrap_or("default-scheduler");
@@ -115,9 +112,6 @@ fn check_names(plugins: &SchedulerPlugins, path: &Path, errors: &mut ErrorList) 
             }
             if set.enabled[..i].iter().any(|other| other.name == plugin.name) {
                 bad(format!("plugin {:?} already registered as {point:?}", plugin.name));
-            }
-            if plugin.name == WITHOUT_EFFECT && point != "multiPoint" {
-                bad("is not acted on: nodes of this cluster declare no features".to_owned());
             }
             if plugin.weight.is_some_and(|weight| !(0..=i64::from(i32::MAX)).contains(&weight)) {
                 bad(format!("weight {} is not in valid range", plugin.weight.unwrap_or(0)));

@@ -38,8 +38,11 @@ impl Worker {
         loop {
             let Ok(permit) = self.permits.clone().acquire_owned().await else { return };
             let started = Instant::now();
-            let decide = || (self.decide)(&mut self.shared.core(), self.shared.now());
-            let Ok(decision) = rt::catch_sync("scheduler", "a decision", decide) else {
+            let decide = || {
+                let mut core = self.shared.core();
+                ((self.decide)(&mut core, self.shared.now()), core.take_outcomes())
+            };
+            let Ok((decision, outcomes)) = rt::catch_sync("scheduler", "a decision", decide) else {
                 drop(permit);
                 tokio::time::sleep(panics.next(0.0)).await;
                 continue;
@@ -59,6 +62,7 @@ impl Worker {
                 if !claims.is_empty() || !devices.is_empty());
             let permit = (!waits).then_some(permit);
             self.tasks.spawn("scheduling write", async move {
+                worker.write_groups(&outcomes).await;
                 worker.write(decision, &attempt).await;
                 drop(permit);
             });
@@ -278,7 +282,7 @@ fn pod_of(decision: &Decision) -> &Arc<Pod> {
     }
 }
 
-fn now() -> api_meta::Timestamp {
+pub(crate) fn now() -> api_meta::Timestamp {
     api_meta::Timestamp::from(rt::now()).to_seconds()
 }
 

@@ -121,7 +121,10 @@ impl Plugin for InterPodAffinity {
                 pod.anti_affinity.iter().any(|t| t.matches(other, namespaces))
                     || other.anti_affinity.iter().any(|t| t.matches(pod, namespaces))
             }
-            Event::Volumes | Event::DeviceClaim { .. } | Event::Devices => false,
+            Event::Volumes
+            | Event::DeviceClaim { .. }
+            | Event::Devices
+            | Event::PodGroup { .. } => false,
         }
     }
 }

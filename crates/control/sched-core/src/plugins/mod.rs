@@ -5,9 +5,11 @@
 mod balanced;
 mod dynamic_resources;
 mod fit;
+mod gang_scheduling;
 mod image_locality;
 mod inter_pod_affinity;
 mod node_affinity;
+mod node_declared_features;
 mod node_name;
 mod node_ports;
 mod node_unschedulable;
@@ -35,8 +37,10 @@ pub fn registry() -> &'static [&'static dyn Plugin] {
         &volume_zone::VolumeZone,
         &topology_spread::PodTopologySpread,
         &inter_pod_affinity::InterPodAffinity,
+        &node_declared_features::NodeDeclaredFeatures,
         &dynamic_resources::DynamicResources,
         &balanced::NodeResourcesBalancedAllocation,
         &image_locality::ImageLocality,
+        &gang_scheduling::GangScheduling,
     ]
 }

@@ -64,7 +64,10 @@ impl Plugin for PodTopologySpread {
                     && (defaulted(pod)
                         || pod.spread.iter().any(|s| s.hard && s.selector.matches(&other.labels)))
             }
-            Event::Volumes | Event::DeviceClaim { .. } | Event::Devices => false,
+            Event::Volumes
+            | Event::DeviceClaim { .. }
+            | Event::Devices
+            | Event::PodGroup { .. } => false,
         }
     }
 }

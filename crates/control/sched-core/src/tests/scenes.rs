@@ -179,3 +179,19 @@ fn reports_unbound_and_missing_claims() {
     core.set_volume("pv", Some(&Default::default()), 1);
     assert_eq!(&*bound(core.next(1)), "a");
 }
+
+#[test]
+fn requires_features_that_nodes_declare() {
+    let feature = "RestartAllContainersOnContainerExits";
+    let mut core = core([node("old", "4", json!({}))]);
+    let rules = json!([{"action": "RestartAllContainers"}]);
+    let spec = json!({"containers": [{"image": "app", "restartPolicyRules": rules}]});
+    core.set_pod(pod("p", "1", json!({ "spec": spec })), 0);
+    core.set_pod(pod("plain", "1", json!({})), 0);
+    let failure = refused(core.next(0));
+    let reason = "1 node declared features check failed - unsatisfied requirements: RestartAllContainersOnContainerExits.";
+    assert!(failure.message.contains(reason), "{}", failure.message);
+    assert_eq!(&*bound(core.next(0)), "old");
+    core.set_node(node("old", "4", json!({"status": {"declaredFeatures": [feature]}})), 5000);
+    assert_eq!(&*bound(core.next(5000)), "old");
+}

@@ -49,6 +49,9 @@ pub struct NodeStatusView {
     /// The amounts for Pods by resource name.
     #[serde(deserialize_with = "null_default")]
     pub allocatable: BTreeMap<Text, Quantity>,
+    /// The names of the node's features that Pods may require.
+    #[serde(deserialize_with = "null_default")]
+    pub declared_features: Vec<Text>,
     /// The images that the node has.
     #[serde(deserialize_with = "null_default")]
     pub images: Vec<ImageView>,

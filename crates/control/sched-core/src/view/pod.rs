@@ -8,6 +8,7 @@ use serde::{Deserialize, de::IgnoredAny};
 use super::{
     affinity::AffinityView,
     meta::{ConditionView, LabelSelectorView, MetaView, Text, TextMap},
+    pod_group::SchedulingGroupView,
 };
 
 /// A Pod as the API has it; [`crate::Pod`] is compiled from it.
@@ -65,6 +66,8 @@ pub struct PodSpecView {
     /// The ResourceClaims.
     #[serde(deserialize_with = "null_default")]
     pub resource_claims: Vec<PodClaimView>,
+    /// The PodGroup that the Pod belongs to.
+    pub scheduling_group: Option<SchedulingGroupView>,
     /// `true` if the Pod uses the network of the host.
     pub host_network: Option<bool>,
 }
@@ -107,11 +110,22 @@ pub struct ContainerView {
     pub image: Text,
     /// `Always` marks a sidecar among the init containers.
     pub restart_policy: Option<Text>,
+    /// The rules for restarts after certain exit codes.
+    #[serde(deserialize_with = "null_default")]
+    pub restart_policy_rules: Vec<RestartRuleView>,
     /// The requests.
     pub resources: Option<RequirementsView>,
     /// The ports.
     #[serde(deserialize_with = "null_default")]
     pub ports: Vec<PortView>,
+}
+
+/// A rule for restarts after certain exit codes.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct RestartRuleView {
+    /// `Restart` or `RestartAllContainers`.
+    pub action: Text,
 }
 
 /// The requests and limits of a container or a Pod.

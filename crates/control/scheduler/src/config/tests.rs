@@ -76,7 +76,6 @@ fn rejects_unsupported_settings_by_field() {
             plugins("filter: {enabled: [{name: NodeName}, {name: NodeName}]}"),
             "already registered as \"filter\"",
         ),
-        (plugins("filter: {enabled: [{name: NodeDeclaredFeatures}]}"), "is not acted on"),
         (
             plugins("filter: {disabled: [{name: NodeAffinity}]}"),
             "profiles[0].plugins.filter: Forbidden: NodeAffinity",
@@ -313,7 +312,9 @@ fn lists_every_plugin_of_core() {
     let mut core = sched_core::Profile::default();
     for plugin in sched_core::plugins::registry() {
         assert!(core.set_filter(plugin.name(), true));
-        assert!(profile_config::is_known(plugin.name()), "{}", plugin.name());
+        // GangScheduling exists with its feature gate only, and profiles cannot name it.
+        let is_known = profile_config::is_known(plugin.name());
+        assert!(is_known || plugin.name() == "GangScheduling", "{}", plugin.name());
     }
 }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod elections;
+mod gangs;
 mod real;
 
 use client::Resource;
