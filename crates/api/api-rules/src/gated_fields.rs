@@ -35,3 +35,13 @@ pub fn drop_coordinated_fields(strategy: &Strategy, new: &mut Value, old: Option
         }
     }
 }
+
+/// Removes `schedulingGroup` (gate `GenericWorkload`) from an object with a Pod spec, unless the old object has it.
+pub fn drop_scheduling_group(strategy: &Strategy, new: &mut Value, old: Option<&Value>) {
+    const FIELD: &str = "schedulingGroup";
+    if old.is_none_or(|old| !old.at(strategy.pod_spec).has(FIELD))
+        && let Some(spec) = new.at_mut(strategy.pod_spec)
+    {
+        spec.remove(FIELD);
+    }
+}

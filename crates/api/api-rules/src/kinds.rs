@@ -16,9 +16,11 @@ mod flowcontrol;
 mod networking;
 mod node;
 mod pod_certificates;
+mod pod_groups;
 mod policies;
 mod policy;
 mod resource;
+mod resource_pools;
 mod scheduling;
 pub mod service;
 mod storage;
@@ -93,7 +95,10 @@ pub fn strategy(group: &str, resource: &str) -> &'static Strategy {
         ("resource.k8s.io", "resourceslices") => &resource::SLICE,
         ("resource.k8s.io", "resourceclaimtemplates") => &resource::CLAIM_TEMPLATE,
         ("resource.k8s.io", "devicetaintrules") => &resource::TAINT_RULE,
+        ("resource.k8s.io", "resourcepoolstatusrequests") => &resource_pools::STATUS_REQUEST,
+        ("scheduling.k8s.io", "podgroups") => &pod_groups::POD_GROUP,
         ("scheduling.k8s.io", "priorityclasses") => &scheduling::PRIORITY_CLASS,
+        ("scheduling.k8s.io", "workloads") => &pod_groups::WORKLOAD,
         ("storage.k8s.io", "csidrivers") => &storage::CSI_DRIVER,
         ("storage.k8s.io", "csinodes") => &storage::CSI_NODE,
         ("storage.k8s.io", "csistoragecapacities") => &storage::CAPACITY,

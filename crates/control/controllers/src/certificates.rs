@@ -9,7 +9,7 @@ mod request;
 mod sign;
 
 pub(crate) use approve::start as start_approving;
-pub(crate) use clean::start as start_cleaning;
+pub(crate) use clean::{delete as delete_request, start as start_cleaning};
 pub(crate) use clean_pods::start as start_cleaning_pods;
 pub(crate) use sign::start as start_signing;
 

@@ -199,6 +199,11 @@ pub(crate) fn by_node(pods: &Watched<Pod>) -> Index<Pod> {
     pods.index("node", |pod| vec![pod.node().to_owned()])
 }
 
+/// Indexes Pods by the keys of their PodGroups.
+pub(crate) fn by_group(pods: &Watched<Pod>) -> Index<Pod> {
+    pods.index("pod group", |pod| pod.group_key().into_iter().collect())
+}
+
 /// Indexes Pods by the keys of their claims.
 pub(crate) fn by_claim(pods: &Watched<Pod>) -> Index<Pod> {
     pods.index("claim", Pod::claim_keys)

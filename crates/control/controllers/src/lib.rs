@@ -55,6 +55,7 @@ mod protection;
 mod quota;
 mod replicaset;
 mod resource_claims;
+mod resource_pools;
 mod root_ca;
 mod service_account;
 mod service_cidr;

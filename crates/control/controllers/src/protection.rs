@@ -1,4 +1,4 @@
-//! Maintains the finalizers that protect volumes, claims and volume attributes classes while they are in use.
+//! Maintains the finalizers that protect volumes, claims, volume attributes classes and PodGroups while they are in use.
 
 use api_meta::{ObjectMeta, PartialObject, Tree as _};
 use client::{Error, Resource, WorkQueue};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     context::{Context, synced},
-    indexes::by_claim,
+    indexes::{by_claim, by_group},
     shared::Watched,
     views::Pod,
 };
@@ -15,6 +15,7 @@ use crate::{
 const CLAIM: &str = "kubernetes.io/pvc-protection";
 const VOLUME: &str = "kubernetes.io/pv-protection";
 const ATTRIBUTES: &str = "kubernetes.io/vac-protection";
+const GROUP: &str = "scheduling.k8s.io/podgroup-protection";
 
 const ATTRIBUTES_CLASSES: Resource = Resource::constant(
     "storage.k8s.io",
@@ -153,6 +154,29 @@ pub(crate) fn start_attributes_classes(context: Context) {
         let meta = &class.metadata;
         let in_use = meta.terminating() && users.iter().any(|u| u.count(&meta.name) > 0);
         write(&context, &ATTRIBUTES_CLASSES, meta, plan(meta, ATTRIBUTES, in_use)).await
+    });
+}
+
+/// Starts the protection of PodGroups while Pods that have not ended belong to them.
+pub(crate) fn start_groups(context: Context) {
+    let queue = WorkQueue::default();
+    let groups = context.watch::<PartialObject>(Resource::POD_GROUPS);
+    let pods = context.watch::<Pod>(Resource::PODS);
+    groups.on_key(&queue);
+    let add = queue.clone();
+    pods.on(move |change| {
+        let ended = change.new.is_none_or(|pod| pod.is_finished());
+        if let Some(key) = change.old.filter(|_| ended).and_then(|pod| pod.group_key()) {
+            add.add(key);
+        }
+    });
+    let waits = vec![synced(&groups), synced(&pods)];
+    let state = (context.clone(), groups, by_group(&pods));
+    context.run(&queue, 1, waits, state, |(context, groups, pods), key| async move {
+        let Some(group) = groups.get(&key) else { return Ok(()) };
+        let meta = &group.metadata;
+        let in_use = meta.terminating() && pods.get(&key).iter().any(|pod| !pod.is_finished());
+        write(&context, &Resource::POD_GROUPS, meta, plan(meta, GROUP, in_use)).await
     });
 }
 

@@ -4,8 +4,9 @@ use crate::{
     attach_detach, autoscaler, binder, bootstrap_tokens, certificates, cluster_role,
     context::Context, cronjob, daemonset, deployment, device_taints, disruption, endpointslice,
     ephemeral, expander, garbage, job, load_balancer, local_volumes, namespace, node_ipam,
-    node_lifecycle, pod_gc, policy_status, protection, quota, replicaset, resource_claims, root_ca,
-    service_account, service_cidr, statefulset, storage_migration, trust_bundle, ttl,
+    node_lifecycle, pod_gc, policy_status, protection, quota, replicaset, resource_claims,
+    resource_pools, root_ca, service_account, service_cidr, statefulset, storage_migration,
+    trust_bundle, ttl,
 };
 
 /// A controller and its service account.
@@ -86,8 +87,13 @@ pub fn registry() -> &'static [Controller] {
         "volumeattributesclass-protection-controller" as "volumeattributesclass-protection-controller"
             on ["volumeattributesclasses" "persistentvolumes" "persistentvolumeclaims"]
             = protection::start_attributes_classes;
+        "podgroup-protection-controller" as "podgroup-protection-controller" on ["podgroups" "pods"]
+            if "GenericWorkload" = protection::start_groups;
         "resourceclaim-controller" as "resource-claim-controller"
             on ["pods" "resourceclaims" "resourceclaimtemplates"] = resource_claims::start;
+        "resourcepoolstatusrequest-controller" as "resourcepoolstatusrequest-controller"
+            on ["resourcepoolstatusrequests" "resourceslices" "resourceclaims"] if "DRAResourcePoolStatus"
+            = resource_pools::start;
         "device-taint-eviction-controller" as "device-taint-eviction-controller"
             on ["pods" "resourceclaims" "resourceslices"] = device_taints::start;
         "service-lb-controller" as "service-controller" on ["services" "nodes" "endpointslices"]

@@ -23,8 +23,6 @@ pub enum Presence {
     /// The upstream plugin acts only behind a feature gate that is off by default and that this server does not have.
     /// It can be enabled and does nothing.
     Gated,
-    /// The plugin cannot be enabled.
-    Absent,
 }
 
 /// An upstream plugin and its default state.
@@ -98,7 +96,7 @@ pub static PLUGINS: &[PluginInfo] = &[
     here("StorageObjectInUseProtection", true, || {
         Box::new(p::storage_object_in_use_protection::StorageObjectInUseProtection)
     }),
-    other("PodGroupProtection", true, Presence::Gated),
+    here("PodGroupProtection", true, || Box::new(p::pod_group::PodGroupProtection)),
     here("OwnerReferencesPermissionEnforcement", false, || {
         Box::new(p::owner_references_permission_enforcement::OwnerReferencesPermissionEnforcement)
     }),
@@ -117,8 +115,10 @@ pub static PLUGINS: &[PluginInfo] = &[
         Box::new(p::deny_service_external_ips::DenyServiceExternalIPs)
     }),
     here("PodTopologyLabels", true, || Box::new(p::pod_topology_labels::PodTopologyLabels)),
-    other("PodGroupWorkloadExists", true, Presence::Gated),
-    other("NodeDeclaredFeatureValidator", true, Presence::Absent),
+    here("PodGroupWorkloadExists", true, || Box::new(p::pod_group::PodGroupWorkloadExists)),
+    here("NodeDeclaredFeatureValidator", true, || {
+        Box::new(p::node_declared_feature_validator::NodeDeclaredFeatureValidator)
+    }),
     other("JobValidation", true, Presence::Gated),
     here("PodResizeValidator", true, || Box::new(p::pod_resize_validator::PodResizeValidator)),
     other("MutatingAdmissionPolicy", true, Presence::Pipeline),
@@ -136,10 +136,6 @@ pub static PLUGINS: &[PluginInfo] = &[
 pub enum UnknownPlugin {
     #[error("--{flag}-admission-plugins names {name}, which is not an admission plugin")]
     Unknown { flag: &'static str, name: String },
-    #[error(
-        "--enable-admission-plugins names {0}, which this server does not support; remove it from the list"
-    )]
-    Absent(String),
     #[error(
         "{0} is in both --enable-admission-plugins and --disable-admission-plugins; remove it from one of them"
     )]
@@ -182,11 +178,8 @@ impl Chain {
         let (enable, disable) = (names(enable), names(disable));
         for (flag, list) in [("enable", &enable), ("disable", &disable)] {
             for name in list {
-                let Some(plugin) = PLUGINS.iter().find(|p| p.name == name) else {
+                if PLUGINS.iter().all(|plugin| plugin.name != name) {
                     return Err(UnknownPlugin::Unknown { flag, name: name.clone() });
-                };
-                if flag == "enable" && matches!(plugin.presence, Presence::Absent) {
-                    return Err(UnknownPlugin::Absent(name.clone()));
                 }
             }
         }
@@ -212,7 +205,7 @@ impl Chain {
                     })?;
                     plugins.push(NamedPlugin { name: plugin.name, plugin: made });
                 }
-                Presence::Pipeline | Presence::Gated | Presence::Absent => {}
+                Presence::Pipeline | Presence::Gated => {}
             }
         }
         Ok(Self { plugins, names })
@@ -352,10 +345,6 @@ mod tests {
         assert!(matches!(
             chain(&["Nonsense"], &[]),
             Err(UnknownPlugin::Unknown { flag: "enable", name }) if name == "Nonsense"
-        ));
-        assert!(matches!(
-            chain(&["NodeDeclaredFeatureValidator"], &[]),
-            Err(UnknownPlugin::Absent(name)) if name == "NodeDeclaredFeatureValidator"
         ));
         assert!(chain(&["Priority"], &["Priority"]).is_err());
     }

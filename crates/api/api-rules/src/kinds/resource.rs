@@ -266,7 +266,7 @@ const SLICE_FIELDS: &[FieldRule] = &[
 ];
 
 /// Validates a pool name: subdomains separated by slashes.
-fn pool_name(name: &str) -> Vec<String> {
+pub(super) fn pool_name(name: &str) -> Vec<String> {
     name.split('/').flat_map(validation::dns1123_subdomain).collect()
 }
 

@@ -21,6 +21,10 @@ pub(super) fn check(spec: &Value, path: &Path, errors: &mut ErrorList) {
     security::check_pod(spec, path, errors);
     isolation::check_pod(spec, path, errors);
     placement::check(spec, path, errors);
+    if spec.has("schedulingGroup") && !spec.has("schedulingGroup.podGroupName") {
+        let detail = "must specify one of: `podGroupName`";
+        errors.push(FieldError::invalid(&path.child("schedulingGroup"), "", detail));
+    }
     for (i, alias) in spec.items("hostAliases").iter().enumerate() {
         let ip = alias.text("ip");
         check_ip(ip, &path.child("hostAliases").index(i).child("ip"), errors);
@@ -32,6 +36,7 @@ pub(super) fn check(spec: &Value, path: &Path, errors: &mut ErrorList) {
 const FIELDS: &[FieldRule] = &[
     ("dnsConfig.searches[]", Text(search_domain)),
     ("hostAliases[].hostnames[]", Text(validation::dns1123_subdomain)),
+    ("schedulingGroup.podGroupName", Text(validation::dns1123_subdomain)),
     ("securityContext.supplementalGroupsPolicy", OneOf(&["Merge", "Strict"])),
 ];
 

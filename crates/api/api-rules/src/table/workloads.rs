@@ -7,6 +7,7 @@ use super::{
     column::{AGE, NAME, Table, age, integer, name, text},
     format,
 };
+use crate::conditions;
 
 pub(super) static DEPLOYMENTS: Table = Table {
     columns: &[
@@ -126,6 +127,23 @@ pub(super) static POD_TEMPLATES: Table = Table {
         let [containers, images] = format::containers(object.at("template"));
         let labels = format::labels(object.at("template.metadata.labels"));
         vec![name(object), json!(containers), json!(images), json!(labels)]
+    },
+};
+
+pub(super) static POD_GROUPS: Table = Table {
+    columns: &[NAME, text("Policy"), text("Workload"), text("Status"), AGE],
+    cells: |group, now| {
+        let policy = group.at("spec.schedulingPolicy");
+        let policy = match (policy.has("basic"), policy.has("gang")) {
+            (true, _) => "Basic",
+            (_, true) => "Gang",
+            _ => "",
+        };
+        let workload = group.text("spec.podGroupTemplateRef.workload.workloadName");
+        let scheduled = conditions::condition(group, "PodGroupScheduled");
+        let status = scheduled.map_or("", |condition| condition.text("reason"));
+        let shown = [policy, workload, status].map(|text| json!(text));
+        [vec![name(group)], shown.to_vec(), vec![age(group, now)]].concat()
     },
 };
 

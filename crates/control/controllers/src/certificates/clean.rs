@@ -61,7 +61,7 @@ async fn clean(context: Context, requests: Watched<Csr>) {
 }
 
 /// Deletes an old request. Logs a failure, because the next round tries again.
-pub(super) async fn delete(context: &Context, resource: &Resource, meta: &ObjectMeta) {
+pub(crate) async fn delete(context: &Context, resource: &Resource, meta: &ObjectMeta) {
     let preconditions = Preconditions { uid: Some(meta.uid.clone()), resource_version: None };
     let options = DeleteOptions { preconditions: Some(preconditions), ..Default::default() };
     let (namespace, name) = (&meta.namespace, &meta.name);

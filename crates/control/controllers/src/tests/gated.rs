@@ -160,3 +160,58 @@ async fn old_requests_for_certificates_of_pods_are_deleted() {
     cluster.api.until("old requests are deleted", |api| api.list(&REQUESTS, "").is_empty()).await;
     cluster.stop().await;
 }
+
+#[tokio::test]
+async fn pod_group_stays_until_its_pods_have_ended() {
+    const FINALIZER: &str = "scheduling.k8s.io/podgroup-protection";
+    let api = FakeApi::default();
+    let group = json!({"metadata": {"name": "g", "namespace": "default"}});
+    api.create(&Resource::POD_GROUPS, group).await;
+    let pod = |name: &str, group: &str| {
+        json!({"metadata": {"name": name, "namespace": "default"},
+            "spec": {"schedulingGroup": {"podGroupName": group}, "containers": []}})
+    };
+    api.create(&Resource::PODS, pod("member", "g")).await;
+    api.create(&Resource::PODS, pod("other", "h")).await;
+    let name = "podgroup-protection-controller";
+    let cluster = Cluster::start_on(api, &[name], with_gate("GenericWorkload"));
+    let api = &cluster.api;
+    let finalizers = |api: &FakeApi| {
+        let group = api.get(&Resource::POD_GROUPS, "default", "g")?;
+        Some(group["metadata"]["finalizers"].clone())
+    };
+    api.until("the group is protected", |api| finalizers(api) == Some(json!([FINALIZER]))).await;
+    let user = api.client("user");
+    let options = client::DeleteOptions::default();
+    user.delete(&Resource::POD_GROUPS, "default", "g", &options).await.unwrap();
+    assert_eq!(finalizers(api), Some(json!([FINALIZER])));
+    let member = client::PatchTarget { namespace: "default", name: "member", subresource: "" };
+    api.merge(&Resource::PODS, member, json!({"status": {"phase": "Succeeded"}})).await;
+    api.until("the group is gone", |api| finalizers(api).is_none()).await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn request_for_pools_is_answered_once() {
+    const REQUESTS: Resource = Resource::RESOURCE_POOL_STATUS_REQUESTS;
+    let api = FakeApi::default();
+    let slice = |name: &str, count: i64| {
+        json!({"metadata": {"name": name}, "spec": {"driver": "d", "nodeName": "n",
+            "pool": {"name": name, "generation": 1, "resourceSliceCount": count},
+            "devices": [{"name": "x"}, {"name": "y"}]}})
+    };
+    api.create(&Resource::RESOURCE_SLICES, slice("whole", 1)).await;
+    api.create(&Resource::RESOURCE_SLICES, slice("part", 2)).await;
+    let name = "resourcepoolstatusrequest-controller";
+    let cluster = Cluster::start_on(api, &[name], with_gate("DRAResourcePoolStatus"));
+    let api = &cluster.api;
+    let request = json!({"metadata": {"name": "r"}, "spec": {"driver": "d", "limit": 100}});
+    api.create(&REQUESTS, request).await;
+    let status = |api: &FakeApi| api.get(&REQUESTS, "", "r").unwrap_or_default()["status"].clone();
+    api.until("the request is answered", |api| status(api)["poolCount"] == 2).await;
+    let answer = status(api);
+    assert!(answer["pools"][0]["validationError"].is_string(), "{answer}");
+    assert_eq!(answer["pools"][1]["availableDevices"], 2);
+    assert_eq!(answer["conditions"][0]["message"], "Calculated status for 2 pools (1 incomplete)");
+    cluster.stop().await;
+}

@@ -35,9 +35,17 @@ pub(crate) struct PodSpec {
     pub(crate) volumes: Vec<Volume>,
     #[serde(deserialize_with = "exact_list")]
     pub(crate) resource_claims: Vec<PodClaim>,
+    /// The PodGroup that the Pod belongs to.
+    pub(crate) scheduling_group: Option<SchedulingGroup>,
     /// The node that the Pod's required affinity names, as a daemon Pod's does.
     #[serde(rename = "affinity", deserialize_with = "daemon_node")]
     pub(crate) daemon_node: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct SchedulingGroup {
+    pub(crate) pod_group_name: Option<String>,
 }
 
 /// Returns the node of a required affinity for exactly one node name.
@@ -143,6 +151,12 @@ impl Pod {
             Some(source) => Some(source.claim_name.clone()),
             None => volume.ephemeral.as_ref().map(|_| self.ephemeral_claim(volume)),
         })
+    }
+
+    /// Returns the key of the Pod's PodGroup.
+    pub(crate) fn group_key(&self) -> Option<String> {
+        let name = self.spec.scheduling_group.as_ref()?.pod_group_name.as_ref()?;
+        Some(format!("{}/{name}", self.metadata.namespace))
     }
 
     /// Returns the keys of the Pod's claims.

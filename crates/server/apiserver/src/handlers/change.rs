@@ -210,12 +210,14 @@ pub(super) fn drop_disabled_fields(
 ) {
     let strategy = definition.strategy;
     // Most writes are of kinds without such fields, so the gate is looked up last.
-    if !strategy.pod_spec.is_empty() && !state.config.features.is_enabled("PodCertificateRequest") {
+    let features = &state.config.features;
+    if !strategy.pod_spec.is_empty() && !features.is_enabled("PodCertificateRequest") {
         api_rules::drop_pod_certificates(strategy, new, old);
     }
-    if !strategy.coordinated_fields.is_empty()
-        && !state.config.features.is_enabled(COORDINATION_GATE)
-    {
+    if !strategy.pod_spec.is_empty() && !features.is_enabled("GenericWorkload") {
+        api_rules::drop_scheduling_group(strategy, new, old);
+    }
+    if !strategy.coordinated_fields.is_empty() && !features.is_enabled(COORDINATION_GATE) {
         api_rules::drop_coordinated_fields(strategy, new, old);
     }
 }

@@ -46,8 +46,14 @@ impl Plugins {
 
     /// Builds the admission chain with these configurations.
     pub(crate) fn chain(&self, config: &Config) -> Result<Chain, AdmissionError> {
-        let (enable, disable) = (&config.enable_admission, &config.disable_admission);
-        Ok(Chain::configured(enable, disable, &self.0)?)
+        const OF_FEATURE: &str = "NodeDeclaredFeatureValidator";
+        let (mut enable, mut disable) =
+            (config.enable_admission.clone(), config.disable_admission.clone());
+        if !config.features.is_enabled("NodeDeclaredFeatures") {
+            enable.retain(|name| name != OF_FEATURE);
+            disable.push(OF_FEATURE.to_owned());
+        }
+        Ok(Chain::configured(&enable, &disable, &self.0)?)
     }
 
     /// Builds a plugin's state from its document, if the plugin is enabled.

@@ -287,3 +287,93 @@ async fn drops_certificates_of_pods_while_their_gate_is_off() {
         server.tasks.shutdown().stop();
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pod_groups_need_their_workload_and_their_gate() {
+    let on = "scheduling.k8s.io/v1alpha2=true";
+    let server = configured(on, &["GenericWorkload=true"]).await;
+    let (api, version) = (server.admin(), "scheduling.k8s.io/v1alpha2");
+    assert_eq!(resources(&api, version).await, ["podgroups", "podgroups/status", "workloads"]);
+    let namespace = api.namespace().await;
+    let path = |plural: &str| format!("/apis/{version}/namespaces/{namespace}/{plural}");
+    let group = |name: &str, template: &str| {
+        json!({"metadata": {"name": name}, "spec": {"schedulingPolicy": {"gang": {"minCount": 2}},
+            "podGroupTemplateRef": {"workload": {"workloadName": "w", "podGroupTemplateName": template}}},
+            "status": {"conditions": [{"type": "PodGroupScheduled", "status": "True"}]}})
+    };
+    let message = api.post(&path("podgroups"), &group("g", "a")).await.refused(403, "Forbidden");
+    assert!(message.contains("PodGroup rejected: Workload \"w\" not found"), "{message}");
+    let template = json!({"name": "a", "schedulingPolicy": {"gang": {"minCount": 2}}});
+    let workload = json!({"metadata": {"name": "w"}, "spec": {"podGroupTemplates": [template]}});
+    api.post(&path("workloads"), &workload).await.ok();
+    api.post(&path("podgroups"), &group("h", "b")).await.refused(403, "Forbidden");
+    let made = api.post(&path("podgroups"), &group("g", "a")).await.ok();
+    assert_eq!(made["metadata"]["finalizers"], json!(["scheduling.k8s.io/podgroup-protection"]));
+    assert_eq!(made["status"], json!({}), "users do not set the status");
+    let table = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
+    let table: Value = api.send("GET", &path("podgroups"), &table, "").await.ok();
+    assert_eq!(table["rows"][0]["cells"].as_array().unwrap()[..4], ["g", "Gang", "w", ""]);
+    let mallory = server.user("mallory", &[]);
+    mallory.post(&path("podgroups"), &group("m", "a")).await.refused(403, "Forbidden");
+    let scheduler = server.user("system:kube-scheduler", &[]);
+    let condition = json!({"type": "PodGroupScheduled", "status": "True", "reason": "Scheduled",
+        "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let status = json!({"status": {"conditions": [condition]}});
+    let at = format!("{}/g/status", path("podgroups"));
+    scheduler.patch(&at, "strategic", &status).await.ok();
+    mallory.patch(&at, "strategic", &status).await.refused(403, "Forbidden");
+    let hostile =
+        json!({"status": {"conditions": [{"type": "PodGroupScheduled", "status": "Maybe"}]}});
+    scheduler.patch(&at, "strategic", &hostile).await.refused(422, "Invalid");
+    // A Pod keeps its group while the gate is off, and a new one has none.
+    let pod = |name: &str| {
+        json!({"metadata": {"name": name}, "spec": {"schedulingGroup": {"podGroupName": "g"},
+        "containers": [{"name": "c", "image": "i"}]}})
+    };
+    let pods = format!("/api/v1/namespaces/{namespace}/pods");
+    let made = api.post(&pods, &pod("member")).await.ok();
+    assert_eq!(made["spec"]["schedulingGroup"]["podGroupName"], "g");
+    let other = json!({"spec": {"schedulingGroup": {"podGroupName": "h"}}});
+    api.patch(&format!("{pods}/member"), "merge", &other).await.refused(422, "Invalid");
+    let mut nameless = pod("nameless");
+    nameless["spec"]["schedulingGroup"] = json!({});
+    api.post(&pods, &nameless).await.refused(422, "Invalid");
+    server.tasks.shutdown().stop();
+    let off = server.beside().await;
+    let api = off.admin();
+    api.get(&path("podgroups")).await.refused(404, "NotFound");
+    let labelled = json!({"metadata": {"labels": {"a": "b"}}});
+    let kept = api.patch(&format!("{pods}/member"), "merge", &labelled).await.ok();
+    assert_eq!(kept["spec"]["schedulingGroup"]["podGroupName"], "g");
+    let made = api.post(&pods, &pod("later")).await.ok();
+    assert!(made["spec"].get("schedulingGroup").is_none(), "{made}");
+    off.tasks.shutdown().stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_controller_answers_requests_for_pools() {
+    let server = configured("resource.k8s.io/v1alpha3=true", &["DRAResourcePoolStatus=true"]).await;
+    let api = server.admin();
+    let path = format!("{GROUP}/v1alpha3/resourcepoolstatusrequests");
+    let request = json!({"metadata": {"name": "r"}, "spec": {"driver": "d.example.com"},
+        "status": {"poolCount": 7}});
+    let made = api.post(&path, &request).await.ok();
+    assert!(made.get("status").is_none(), "{made}");
+    assert_eq!(made["spec"]["limit"], 100);
+    let at = format!("{path}/r/status");
+    let answer = |count: i64| {
+        json!({"status": {"poolCount": count, "pools": [{"driver": "d.example.com",
+        "poolName": "p", "generation": 1, "totalDevices": 0}]}})
+    };
+    server.user("mallory", &[]).patch(&at, "merge", &answer(1)).await.refused(403, "Forbidden");
+    let name = "system:serviceaccount:kube-system:resourcepoolstatusrequest-controller";
+    let controller = server.user(name, &["system:serviceaccounts"]);
+    controller.patch(&at, "merge", &answer(-1)).await.refused(422, "Invalid");
+    let done = controller.patch(&at, "merge", &answer(1)).await.ok();
+    assert_eq!(done["status"]["pools"][0]["totalDevices"], 0);
+    let message = controller.patch(&at, "merge", &answer(2)).await.refused(422, "Invalid");
+    assert!(message.contains("field is immutable"), "{message}");
+    let driver = json!({"spec": {"driver": "e.example.com"}});
+    api.patch(&format!("{path}/r"), "merge", &driver).await.refused(422, "Invalid");
+    server.tasks.shutdown().stop();
+}

@@ -73,6 +73,8 @@ fn features_add_their_roles_and_permissions() {
     assert_eq!(rules("ClusterTrustBundle=true"), (false, 4));
     assert_eq!(rules("ClusterTrustBundleProjection=true"), (true, 0));
     assert_eq!(rules("PodCertificateRequest=true"), (false, 2));
+    assert_eq!(rules("GenericWorkload=true"), (false, 2));
+    assert_eq!(rules("DRAResourcePoolStatus=true"), (false, 2));
     assert_eq!(rules("StorageVersionMigrator=true"), (false, 2));
     assert_eq!(rules("DRADeviceTaintRules=true"), (false, 0));
 }
