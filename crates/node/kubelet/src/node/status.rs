@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use api_config::FeatureGates;
 use k8s_openapi::{
     api::core::v1::{
         ContainerImage, DaemonEndpoint, NodeCondition, NodeDaemonEndpoints, NodeRuntimeHandler,
@@ -78,9 +79,22 @@ pub(super) async fn status(
             ctx.node.get().is_none_or(|node| node.is_attached(volume))
         })),
         features,
+        declared_features: declared_features(&ctx.settings.features),
         runtime_handlers: (!handlers.is_empty()).then_some(handlers),
         ..NodeStatus::default()
     }
+}
+
+/// Returns the features that Pods may require of a node, in order. Kubelets that do not declare them ignore the fields.
+fn declared_features(gates: &FeatureGates) -> Option<Vec<String>> {
+    const FEATURES: [&str; 4] = [
+        "ExtendWebSocketsToKubelet",
+        "InPlacePodLevelResourcesVerticalScaling",
+        "InPlacePodVerticalScalingInitContainers",
+        "RestartAllContainersOnContainerExits",
+    ];
+    let declares = gates.is_enabled("NodeDeclaredFeatures");
+    declares.then(|| FEATURES.map(str::to_owned).to_vec())
 }
 
 fn info(ctx: &Context, runtime: String) -> NodeSystemInfo {
