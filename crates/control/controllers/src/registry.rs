@@ -37,6 +37,7 @@ macro_rules! controllers {
 }
 
 /// Returns all controllers.
+#[allow(clippy::too_many_lines, reason = "a table")]
 pub fn registry() -> &'static [Controller] {
     controllers! {
         "namespace-controller" as "namespace-controller" on ["namespaces"] = namespace::start;

@@ -33,5 +33,5 @@ pub use etcd_client::etcd_client;
 pub use hash::file_hash;
 pub use parameters::{API_PORT, CERTIFICATE_PERIOD, ClusterParameters, PROGRAM_ANNOTATION};
 pub use status::{check_programs, machine_problem};
-pub use systemd::SystemdError;
 pub use store_access::{AUTHORITY_FILE, SETTINGS_FILE, read_settings, variable};
+pub use systemd::SystemdError;

@@ -185,7 +185,8 @@ async fn pod_group_stays_until_its_pods_have_ended() {
     let options = client::DeleteOptions::default();
     user.delete(&Resource::POD_GROUPS, "default", "g", &options).await.unwrap();
     assert_eq!(finalizers(api), Some(json!([FINALIZER])));
-    let member = client::PatchTarget { namespace: "default", name: "member", subresource: "" };
+    let member =
+        client::PatchTarget { namespace: "default", name: "member", subresource: "status" };
     api.merge(&Resource::PODS, member, json!({"status": {"phase": "Succeeded"}})).await;
     api.until("the group is gone", |api| finalizers(api).is_none()).await;
     cluster.stop().await;
@@ -202,11 +203,15 @@ async fn request_for_pools_is_answered_once() {
     };
     api.create(&Resource::RESOURCE_SLICES, slice("whole", 1)).await;
     api.create(&Resource::RESOURCE_SLICES, slice("part", 2)).await;
+    let request =
+        |name: &str| json!({"metadata": {"name": name}, "spec": {"driver": "d", "limit": 100}});
+    api.create(&REQUESTS, request("old")).await;
     let name = "resourcepoolstatusrequest-controller";
     let cluster = Cluster::start_on(api, &[name], with_gate("DRAResourcePoolStatus"));
     let api = &cluster.api;
-    let request = json!({"metadata": {"name": "r"}, "spec": {"driver": "d", "limit": 100}});
-    api.create(&REQUESTS, request).await;
+    api.until("the old request is deleted", |api| api.list(&REQUESTS, "").is_empty()).await;
+    // Objects of this API are months old, but the next search for old requests is in ten minutes.
+    api.create(&REQUESTS, request("r")).await;
     let status = |api: &FakeApi| api.get(&REQUESTS, "", "r").unwrap_or_default()["status"].clone();
     api.until("the request is answered", |api| status(api)["poolCount"] == 2).await;
     let answer = status(api);

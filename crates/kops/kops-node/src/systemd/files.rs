@@ -124,14 +124,14 @@ fn write(
     mode: u32,
     found: Option<&fs::Metadata>,
 ) -> Result<bool, SystemdError> {
-    if let Some(found) = found {
-        if has_content(path, content, found.len())? {
-            let is_other = found.permissions().mode() & 0o7777 != mode;
-            if is_other {
-                set_mode(path, mode)?;
-            }
-            return Ok(is_other);
+    if let Some(found) = found
+        && has_content(path, content, found.len())?
+    {
+        let is_other = found.permissions().mode() & 0o7777 != mode;
+        if is_other {
+            set_mode(path, mode)?;
         }
+        return Ok(is_other);
     }
     let parent = path.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(parent).map_err(SystemdError::io("create the directory", parent))?;

@@ -86,9 +86,6 @@ pub(super) fn of(page: &str, state: &State, readiness: &Readiness, age: Duration
     let check = |name: &str, passed| Check { name: name.into(), passed, group: None };
     let is_following = state.cache.main().is_following();
     let mut checks = vec![check("ping", true), check("log", true), check("etcd", is_following)];
-    if page == "readyz" {
-        checks.push(check("etcd-readiness", is_following));
-    }
     // As upstream: the stores of single resources have checks of their own, which are excluded with `etcd`.
     checks.extend(state.cache.feeds().iter().skip(1).enumerate().map(|(index, feed)| Check {
         group: Some("etcd"),
@@ -98,7 +95,7 @@ pub(super) fn of(page: &str, state: &State, readiness: &Readiness, age: Duration
     let missing = state.cache.tasks.missing();
     checks.extend(missing.into_iter().map(|task| check(&task.name, false)));
     if page == "readyz" {
-        checks.push(check("informer-sync", is_following));
+        checks.extend(["etcd-readiness", "informer-sync"].map(|name| check(name, is_following)));
     }
     let forwards = state.config.peer_authorities().is_some();
     let elects = state.config.features.is_enabled(COORDINATION_GATE);

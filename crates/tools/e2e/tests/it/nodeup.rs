@@ -116,9 +116,10 @@ fn config(keysets: &[(&str, String, Value)]) -> Value {
     }
     let asset = |name: &str| format!("@{name}@@file:///opt/assets/{name}");
     let image = |name: &str| format!("registry.k8s.io/{name}:v1.36.2");
+    let assets = ["kubelet", "kubectl", "runc.amd64", "containerd.tar"].map(asset);
     json!({
         "ClusterName": CLUSTER, "KubernetesVersion": "1.36.2", "CAs": trusted, "KeypairIDs": ids,
-        "Assets": {"amd64": ["kubelet", "kubectl", "runc.amd64", "containerd.tar"].map(asset)},
+        "Assets": {"amd64": assets},
         "Networking": {"nonMasqueradeCIDR": "100.64.0.0/10", "serviceClusterIPRange": "100.64.0.0/13"},
         "KubeletConfig": {
             "podManifestPath": "/etc/kubernetes/manifests", "clusterDNS": "100.64.0.10",

@@ -77,12 +77,8 @@ pub(super) struct Versions {
 }
 
 /// The versions of our own release.
-pub(super) const CURRENT: Versions = Versions {
-    kubernetes: "v1.36.2",
-    etcd: "3.6.8-0",
-    pause: "3.10.2",
-    coredns: "v1.14.2",
-};
+pub(super) const CURRENT: Versions =
+    Versions { kubernetes: "v1.36.2", etcd: "3.6.8-0", pause: "3.10.2", coredns: "v1.14.2" };
 
 /// Two machines of one cluster: the first has the control plane.
 pub(super) struct Site<'a> {
