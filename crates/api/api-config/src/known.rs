@@ -35,7 +35,7 @@ pub const COMMON: &[Flag] = &[
     ("allow-metric-labels-manifest", true, METRICS),
     ("contention-profiling", false, "there is no Go profiler here"),
     ("disabled-metrics", true, METRICS),
-    (EMULATED_VERSION, true, ONE_VERSION),
+    ("emulated-version", true, ONE_VERSION),
     ("log-flush-frequency", true, "logs are not buffered"),
     ("log-json-info-buffer-size", true, "logs are not buffered"),
     ("log-json-split-stream", false, "logs go to standard error"),

@@ -94,8 +94,8 @@ impl WorkloadKeyType {
     }
 }
 
-/// Verifies the proof that a sender holds the private key of a public key: the signature of a message. RSA and ECDSA use
-/// SHA-256, and RSA uses PSS with a salt of the digest's length.
+/// Verifies the proof that a sender holds the private key of a public key: the signature of a message. RSA and ECDSA
+/// use SHA-256, and RSA uses PSS with a salt of the digest's length.
 ///
 /// # Errors
 ///

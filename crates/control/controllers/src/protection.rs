@@ -1,4 +1,5 @@
-//! Maintains the finalizers that protect volumes, claims, volume attributes classes and PodGroups while they are in use.
+//! Maintains the finalizers that protect volumes, claims, volume attributes classes and PodGroups while they are in
+//! use.
 
 use api_meta::{ObjectMeta, PartialObject, Tree as _};
 use client::{Error, Resource, WorkQueue};

@@ -10,6 +10,8 @@ use sched_core::ResourceSliceView;
 use serde::Deserialize;
 use serde_json::json;
 
+use plan::PoolRequestSpec;
+
 use crate::{
     certificates::delete_request,
     context::{Context, synced},
@@ -34,14 +36,6 @@ struct PoolRequest {
     metadata: ObjectMeta,
     spec: PoolRequestSpec,
     status: Option<PoolRequestStatus>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct PoolRequestSpec {
-    driver: String,
-    pool_name: Option<String>,
-    limit: Option<usize>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -15,6 +15,7 @@ use crate::{
     },
     event::{Event, NodeChange},
     explain,
+    groups::GroupOutcome,
     index::NodeIx,
     labels::Labels,
     maps::set,
@@ -31,8 +32,6 @@ use crate::{
     },
     volumes::{ClaimBinding, Progress},
 };
-
-pub use gang::GroupOutcome;
 
 /// The settings of a scheduler. The defaults are upstream's.
 #[derive(Clone, Debug)]

@@ -10,6 +10,25 @@ use crate::{pod::Pod, view::PodGroupView};
 /// The namespace and name of a PodGroup.
 pub(crate) type GroupKey = (Arc<str>, Arc<str>);
 
+/// The result of scheduling the Pods of a PodGroup.
+#[derive(Clone, Debug)]
+pub struct GroupOutcome {
+    /// The namespace of the group.
+    pub namespace: Arc<str>,
+    /// The name of the group.
+    pub name: Arc<str>,
+    /// The uid of the group.
+    pub uid: Arc<str>,
+    /// `true` if enough Pods have a node.
+    pub scheduled: bool,
+    /// `true` if a plugin failed, rather than finding no nodes.
+    pub is_error: bool,
+    /// The reason why there are not enough Pods with a node; empty if there are.
+    pub message: String,
+    /// `true` if the status of the group's condition changes, and not only its message.
+    pub is_transition: bool,
+}
+
 /// The PodGroups of the cluster. Without the feature they are off, and Pods are scheduled one by one.
 #[derive(Default)]
 pub(crate) struct PodGroups {

@@ -46,7 +46,7 @@ pub mod plugins;
 
 pub use self::{
     cluster::Cluster,
-    core::{Config, Core, Decision, Failure, GroupOutcome},
+    core::{Config, Core, Decision, Failure},
     devices::{
         ClaimChange, ClassRequest, DeviceBinding, EXTENDED_RESOURCE_CLAIM, ExtendedClaim,
         RequestMapping,
@@ -58,6 +58,7 @@ pub use self::{
         },
     },
     event::{Event, NodeChange},
+    groups::GroupOutcome,
     index::NodeIx,
     labels::{Labels, Selector},
     node::{Hot, Node},

@@ -1,5 +1,6 @@
 //! Writes the condition PodGroupScheduled of PodGroups.
 
+use api_meta::Tree as _;
 use client::{PatchKind, PatchTarget, Resource};
 use sched_core::GroupOutcome;
 use serde_json::{Value, json};
@@ -40,7 +41,7 @@ fn condition(outcome: &GroupOutcome) -> Value {
         "message": outcome.message,
     });
     if outcome.is_transition {
-        condition["lastTransitionTime"] = json!(now());
+        condition.set("lastTransitionTime", json!(now()));
     }
     condition
 }

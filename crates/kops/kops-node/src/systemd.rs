@@ -7,7 +7,7 @@
 mod accounts;
 mod assets;
 mod certificates;
-mod error;
+pub(crate) mod error;
 mod files;
 mod hosts;
 mod packages;

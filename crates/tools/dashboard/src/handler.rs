@@ -67,7 +67,7 @@ pub(crate) struct Dashboard {
     pub(crate) measurements: Arc<Measurements>,
     /// The first page's counts.
     pub(crate) counts: Readings,
-    /// What does not run, on the first page.
+    /// The problems on the first page.
     pub(crate) problems: Arc<Readings>,
     /// The directories of the timelines.
     pub(crate) timelines: Vec<PathBuf>,

@@ -1,4 +1,5 @@
-//! Shares the parts of the first page: viewers with the same credentials see one reading of the cluster while it is fresh.
+//! Shares the parts of the first page: viewers with the same credentials see one reading of the cluster while it is
+//! fresh.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 

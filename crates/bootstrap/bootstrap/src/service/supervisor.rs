@@ -110,8 +110,8 @@ pub(super) fn last_words(host: &Host) -> String {
     }
 }
 
-/// Runs the supervisor, which keeps the kubelet running until shutdown and then stops it. It stops an earlier supervisor
-/// first.
+/// Runs the supervisor, which keeps the kubelet running until shutdown and then stops it. It stops an earlier
+/// supervisor first.
 pub async fn keep_kubelet(host: &Host, tasks: &Tasks) -> Result<(), Error> {
     stop(host).await?;
     supervisor(host)

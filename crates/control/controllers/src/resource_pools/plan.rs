@@ -5,16 +5,26 @@ use std::{
     sync::Arc,
 };
 
+use api_meta::Tree as _;
 use sched_core::ResourceSliceView;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::PoolRequestSpec;
 use crate::views::ResourceClaim;
 
 /// The number of pools that a request without a limit shows.
 const LIMIT: usize = 100;
 /// The longest text of a pool's error, in bytes.
 const MAX_ERROR: usize = 256;
+
+/// The pools that a request asks for.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct PoolRequestSpec {
+    pub(super) driver: String,
+    pool_name: Option<String>,
+    limit: Option<usize>,
+}
 
 /// The pools that match a request.
 pub(super) struct MatchingPools {
@@ -50,12 +60,12 @@ pub(super) fn pools(
             slices.into_iter().filter(|slice| slice.spec.pool.generation == latest).collect();
         let mut pool = json!({"driver": spec.driver, "poolName": name, "generation": latest});
         if let Some(node) = only_node(&current) {
-            pool["nodeName"] = json!(node);
+            pool.set("nodeName", json!(node));
         }
         match missing(&spec.driver, name, latest, &current) {
             Some(error) => {
                 out.incomplete += 1;
-                pool["validationError"] = json!(error);
+                pool.set("validationError", json!(error));
             }
             None => count(&mut pool, &current, allocated.get(name).unwrap_or(&none)),
         }
@@ -111,11 +121,11 @@ fn count(pool: &mut Value, slices: &[&ResourceSliceView], allocated: &HashSet<&s
     let devices = || slices.iter().flat_map(|slice| &slice.spec.devices);
     let total = devices().count();
     let used = devices().filter(|device| allocated.contains(&*device.name)).count();
-    pool["resourceSliceCount"] = json!(slices.len());
-    pool["totalDevices"] = json!(total);
-    pool["allocatedDevices"] = json!(used);
-    pool["availableDevices"] = json!(total - used);
-    pool["unavailableDevices"] = json!(0);
+    pool.set("resourceSliceCount", json!(slices.len()));
+    pool.set("totalDevices", json!(total));
+    pool.set("allocatedDevices", json!(used));
+    pool.set("availableDevices", json!(total - used));
+    pool.set("unavailableDevices", json!(0));
 }
 
 #[cfg(test)]

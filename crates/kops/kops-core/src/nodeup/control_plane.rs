@@ -8,7 +8,7 @@ use super::{
     context::{CA, Context, MANIFESTS, SRV},
     flags::{flags, joined},
     pod::{CLUSTER_CRITICAL, Pod, add_manifest, probe, relax_selinux},
-    task::{CertificateUse, File, Service, Task, Tasks, User},
+    task::{CertificateUse, Content, File, Service, Task, Tasks, User},
     unit::Unit,
 };
 use crate::error::Error;
@@ -168,7 +168,7 @@ pub(super) fn kops_controller(context: &Context<'_>, tasks: &mut Tasks) -> Resul
     }
     tasks.add(Task::File(File {
         path: format!("{directory}/keypair-ids.yaml"),
-        content: Some(super::Content::Text(yaml::to_string(context.config.at("KeypairIDs")))),
+        content: Some(Content::Text(yaml::to_string(context.config.at("KeypairIDs")))),
         mode: Some("0600".to_owned()),
         owner: Some(CONTROLLER.to_owned()),
         ..File::default()

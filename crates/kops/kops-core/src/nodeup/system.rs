@@ -331,8 +331,8 @@ pub(super) fn log_rotation(context: &Context<'_>, tasks: &mut Tasks) -> Result<(
     let format = if is_flatcar { "  dateformat -%Y%m%d-%s\n" } else { "" };
     for log in logs {
         let text = format!(
-            "/var/log/{log}.log{{\n  rotate 5\n  copytruncate\n  missingok\n  notifempty\n  delaycompress\n  maxsize 100M\n\
-             {format}  daily\n  create 0644 root root\n}}\n"
+            "/var/log/{log}.log{{\n  rotate 5\n  copytruncate\n  missingok\n  notifempty\n  delaycompress\n  \
+             maxsize 100M\n{format}  daily\n  create 0644 root root\n}}\n"
         );
         tasks.text(&format!("/etc/logrotate.d/{log}"), &text, Some("0644"))?;
     }

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use api_meta::Tree as _;
 use serde_json::{Value, json};
 
 use crate::error::Error;
 
-/// One part of a machine's configuration. It is compared with the machine, and carried out where they differ.
+/// A part of a machine's configuration. It is compared with the machine, and carried out where they differ.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Task {
     /// A file or a directory.
@@ -399,13 +400,13 @@ fn describe_certificate(certificate: &Certificate) -> Value {
         "type": usage, "subject": {"CommonName": certificate.common_name},
     });
     if !certificate.organizations.is_empty() {
-        tree["subject"]["Organization"] = certificate.organizations.clone().into();
+        tree.set("subject.Organization", certificate.organizations.clone());
     }
     if !certificate.names.is_empty() {
-        tree["alternateNames"] = certificate.names.clone().into();
+        tree.set("alternateNames", certificate.names.clone());
     }
     if certificate.with_root {
-        tree["includeRootCertificate"] = true.into();
+        tree.set("includeRootCertificate", true);
     }
     tree
 }

@@ -30,7 +30,7 @@ const CHANNELS: &str =
 const CHANNELS_POD: &str =
     "apiVersion: v1\nkind: Pod\nmetadata:\n  name: kops-channels\n  namespace: kube-system\n";
 
-/// One of upstream's goldens.
+/// A golden of upstream.
 #[derive(Clone, Copy)]
 struct Case {
     directory: &'static str,

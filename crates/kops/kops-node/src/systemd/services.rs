@@ -19,7 +19,8 @@ use super::{
 use crate::error::Error;
 
 /// The properties of a unit that are asked for.
-const PROPERTIES: &str = "--property=LoadState,ActiveState,UnitFileState,Result,ExecMainStartTimestamp,ActiveEnterTimestamp";
+const PROPERTIES: &str = "--property=LoadState,ActiveState,UnitFileState,Result,ExecMainStartTimestamp,\
+                          ActiveEnterTimestamp";
 
 /// The state of a unit, as systemd reports it.
 #[derive(Clone, Debug, Default, PartialEq)]
