@@ -2,7 +2,7 @@
 
 use kops_store::{ETCD, IDENTITY_CA};
 
-use crate::systemd::error::SystemdError;
+use crate::systemd_error::SystemdError;
 
 /// An error of a program of a machine.
 #[derive(Debug, thiserror::Error)]

@@ -25,6 +25,7 @@ pub mod protokube;
 mod status;
 mod store_access;
 mod systemd;
+mod systemd_error;
 #[cfg(test)]
 mod testing;
 
@@ -34,4 +35,4 @@ pub use hash::file_hash;
 pub use parameters::{API_PORT, CERTIFICATE_PERIOD, ClusterParameters, PROGRAM_ANNOTATION};
 pub use status::{check_programs, machine_problem};
 pub use store_access::{AUTHORITY_FILE, SETTINGS_FILE, read_settings, variable};
-pub use systemd::SystemdError;
+pub use systemd_error::SystemdError;

@@ -7,7 +7,6 @@
 mod accounts;
 mod assets;
 mod certificates;
-pub(crate) mod error;
 mod files;
 mod hosts;
 mod packages;
@@ -36,7 +35,6 @@ use sha2::{Digest as _, Sha256};
 use sys::Programs;
 use vfs::Store;
 
-pub use self::error::SystemdError;
 use self::{
     accounts::Accounts,
     assets::Downloads,
@@ -47,6 +45,7 @@ use self::{
 use crate::{
     error::Error,
     store_access::{open, read_secret},
+    systemd_error::SystemdError,
 };
 
 /// The directory with a file for each change whose commands have not run yet.

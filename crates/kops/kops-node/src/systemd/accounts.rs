@@ -5,8 +5,7 @@ use std::{fs, path::Path};
 use kops_core::nodeup::LocalUser;
 use sys::Programs;
 
-use super::error::SystemdError;
-use crate::error::Error;
+use crate::{error::Error, systemd_error::SystemdError};
 
 /// The users and groups of a machine.
 #[derive(Debug, Default)]

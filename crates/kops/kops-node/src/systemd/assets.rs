@@ -11,8 +11,7 @@ use kops_core::nodeup::Asset;
 use serde_json::Value;
 use sys::Programs;
 
-use super::error::SystemdError;
-use crate::{error::Error, hash::file_hash};
+use crate::{error::Error, hash::file_hash, systemd_error::SystemdError};
 
 /// The directory in which archives are unpacked, by their hash.
 const UNPACKED: &str = "var/cache/nodeup/unpacked";

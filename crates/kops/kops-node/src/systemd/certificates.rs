@@ -15,8 +15,7 @@ use kops_core::nodeup::{Certificate, CertificateUse, Kubeconfig as KubeconfigTas
 use kops_store::Keyset;
 use pki::{AltName, Authority, Cert, Key, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
 
-use super::error::SystemdError;
-use crate::{error::Error, parameters::CERTIFICATE_PERIOD};
+use crate::{error::Error, parameters::CERTIFICATE_PERIOD, systemd_error::SystemdError};
 
 /// The time before a certificate's end at which it is renewed.
 const RENEWAL: Duration = Duration::from_secs(90 * 86_400);

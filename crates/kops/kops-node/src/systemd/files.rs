@@ -7,7 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{accounts::Accounts, error::SystemdError};
+use super::accounts::Accounts;
+use crate::systemd_error::SystemdError;
 
 const FILE_MODE: u32 = 0o644;
 const DIRECTORY_MODE: u32 = 0o755;

@@ -6,9 +6,9 @@ use kops_core::nodeup::HostRecord;
 
 use super::{
     accounts::Accounts,
-    error::SystemdError,
     files::{Bytes, Wanted, apply},
 };
+use crate::systemd_error::SystemdError;
 
 const BEGIN: &str = "# Begin host entries managed by nodeup";
 const END: &str = "# End host entries managed by nodeup";

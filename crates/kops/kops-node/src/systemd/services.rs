@@ -13,10 +13,9 @@ use sys::Programs;
 
 use super::{
     accounts::Accounts,
-    error::SystemdError,
     files::{Bytes, Wanted, apply, check, metadata},
 };
-use crate::error::Error;
+use crate::{error::Error, systemd_error::SystemdError};
 
 /// The properties of a unit that are asked for.
 const PROPERTIES: &str = "--property=LoadState,ActiveState,UnitFileState,Result,ExecMainStartTimestamp,\

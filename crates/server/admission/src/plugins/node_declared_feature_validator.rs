@@ -1,3 +1,5 @@
+use std::collections::HashMap;
+
 use api_meta::{GroupResource, Status, Tree as _};
 use serde_json::Value;
 
@@ -12,12 +14,15 @@ fn required(new: &Value, old: &Value) -> Vec<&'static str> {
     if new.at("resources") != old.at("resources") {
         features.push("InPlacePodLevelResourcesVerticalScaling");
     }
+    let resources: HashMap<&str, &Value> = old
+        .items("initContainers")
+        .iter()
+        .map(|container| (container.text("name"), container.at("resources")))
+        .collect();
     let is_changed = |container: &Value| {
         let is_sidecar = container.text("restartPolicy") == "Always";
-        let mut before = old.items("initContainers").iter();
-        let same_name = before.find(|other| other.at("name") == container.at("name"));
-        let resources = |container: &Value| container.at("resources").clone();
-        !is_sidecar && same_name.is_some_and(|old| resources(old) != resources(container))
+        let before = resources.get(container.text("name"));
+        !is_sidecar && before.is_some_and(|before| *before != container.at("resources"))
     };
     if new.items("initContainers").iter().any(is_changed) {
         features.push("InPlacePodVerticalScalingInitContainers");
