@@ -1,11 +1,12 @@
 //! HTTP requests to containers, for probes and lifecycle hooks.
 
 use client::{ClientTls, HttpTransport, Transport as _};
-use http::{HeaderName, HeaderValue, Uri, header};
+use http::{HeaderName, HeaderValue, header};
 use k8s_openapi::{
     api::core::v1::{Container, HTTPGetAction},
     apimachinery::pkg::util::intstr::IntOrString,
 };
+use url::{Position, Url};
 
 /// The limit of a response body in bytes.
 const BODY_LIMIT: usize = 10 << 10;
@@ -72,33 +73,16 @@ impl HttpTarget {
 
     /// Returns the target of a redirect; `None` if that is another host or no HTTP URL.
     fn redirected(&self, location: &str) -> Option<Self> {
-        let location = location.split('#').next().unwrap_or_default();
-        let scheme = if self.tls { "https:" } else { "http:" };
-        let absolute = if location.starts_with("//") {
-            format!("{scheme}{location}")
-        } else {
-            location.to_owned()
+        let here = Url::parse(&format!("{}{}", self.server(), self.path)).ok()?;
+        let next = here.join(location).ok()?;
+        let tls = match next.scheme() {
+            "https" => true,
+            "http" => false,
+            _ => return None,
         };
-        if absolute.contains("://") {
-            let uri: Uri = absolute.parse().ok()?;
-            let tls = match uri.scheme_str()? {
-                "https" => true,
-                "http" => false,
-                _ => return None,
-            };
-            let is_same = uri.host()?.trim_matches(['[', ']']) == self.host;
-            let port = uri.port_u16().unwrap_or(if tls { 443 } else { 80 });
-            let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-            return is_same.then(|| Self { port, path, tls, ..self.clone() });
-        }
-        let path = self.path.split('?').next().unwrap_or_default();
-        let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory);
-        let path = match location.bytes().next() {
-            Some(b'/') => location.to_owned(),
-            Some(b'?') | None => format!("{path}{location}"),
-            Some(_) => format!("{directory}/{location}"),
-        };
-        Some(Self { path, ..self.clone() })
+        let port = next.port_or_known_default()?;
+        let path = next[Position::BeforePath..Position::AfterQuery].to_owned();
+        (next.host() == here.host()).then(|| Self { port, path, tls, ..self.clone() })
     }
 
     fn server(&self) -> String {
@@ -189,7 +173,8 @@ mod tests {
             ("/x?y", Some("http://10.0.0.1:8080/x?y")),
             ("x", Some("http://10.0.0.1:8080/a/x")),
             ("?y#z", Some("http://10.0.0.1:8080/a/b?y")),
-            ("", Some("http://10.0.0.1:8080/a/b")),
+            ("", Some("http://10.0.0.1:8080/a/b?c=d")),
+            ("../x", Some("http://10.0.0.1:8080/x")),
             ("//10.0.0.1/x", Some("http://10.0.0.1:80/x")),
             ("https://10.0.0.1/x", Some("https://10.0.0.1:443/x")),
             ("http://10.0.0.1:8081", Some("http://10.0.0.1:8081/")),
