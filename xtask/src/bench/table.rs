@@ -20,12 +20,12 @@ pub(super) enum Better {
 /// The measurements of one side, in the order of the rows.
 pub(super) type Column = Vec<(Row, f64)>;
 
-/// The limits of the quantities that can miss their ratio, by the beginning of their names.
+/// The verdicts, with the limit, on quantities that miss their ratio, by the beginning of their names.
 const LIMITS: [(&str, &str); 4] = [
-    ("create", "the load generator shares the processors, and an object costs its checks"),
-    ("get a Pod", "the load generator shares the processors"),
-    ("list", "the load generator shares the processors"),
-    ("memory", "an object's JSON is kept as it is sent"),
+    ("create", "not met: the load generator shares the processors, and an object costs its checks"),
+    ("get a Pod", "not met: the load generator shares the processors"),
+    ("list", "not met: the load generator shares the processors"),
+    ("memory", "not met: an object's JSON is kept as it is sent"),
 ];
 
 /// The measurements of both sides.
@@ -80,7 +80,7 @@ impl Line {
         })
     }
 
-    /// Returns whether the ratio is as wanted, or what limits it.
+    /// Returns whether the ratio is as wanted, and what limits one that is not.
     fn verdict(&self) -> &'static str {
         match (self.row.target, self.ratio()) {
             (None, _) | (_, None) => "",

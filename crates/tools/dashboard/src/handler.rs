@@ -16,7 +16,8 @@ use http::{
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 use maud::{Markup, html};
-use serve::{Body, BodyWithGuard, Handler, answer};
+use serve::{Body, Handler, answer};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::{
     access::{Access, names_this_machine},
@@ -69,6 +70,8 @@ pub(crate) struct Dashboard {
     pub(crate) counts: Readings,
     /// The problems on the first page.
     pub(crate) problems: Arc<Readings>,
+    /// The searches for problems.
+    pub(crate) tasks: rt::Tasks,
     /// The directories of the timelines.
     pub(crate) timelines: Vec<PathBuf>,
 }
@@ -129,7 +132,7 @@ impl Dashboard {
                 "open the whole address that `windlass dashboard` printed; it contains the key\n";
             return plain(StatusCode::UNAUTHORIZED, message);
         }
-        self.read(uri, client, LOCAL).await
+        self.read(uri, client, LOCAL, None).await
     }
 
     /// Answers a request from another machine.
@@ -164,8 +167,7 @@ impl Dashboard {
                         "too many pages at once; try again\n",
                     );
                 };
-                let response = self.read(uri, &client, viewer).await;
-                response.map(|body| BodyWithGuard::new(body, page).boxed_unsync())
+                self.read(uri, &client, viewer, Some(page)).await
             }
             // The user may have a cookie: browsers leave it out where a link of another site leads here.
             Ok(None) => to("/login", None),
@@ -173,8 +175,15 @@ impl Dashboard {
         }
     }
 
-    /// Returns the page of a user with the client's rights.
-    async fn read(&self, uri: &Uri, client: &Client, viewer: Viewer) -> Response<Body> {
+    /// Returns the page of a user with the client's rights. `permit` is held until the page has been read from the API
+    /// server, however slowly the browser takes it.
+    async fn read(
+        &self,
+        uri: &Uri,
+        client: &Client,
+        viewer: Viewer,
+        permit: Option<OwnedSemaphorePermit>,
+    ) -> Response<Body> {
         let path = uri.path();
         if path == "/style.css" {
             return answer(StatusCode::OK, CSS, STYLE);
@@ -188,7 +197,7 @@ impl Dashboard {
                 return self.timeline();
             }
             if path == "/" {
-                return self.overview(client, viewer).await;
+                return self.overview(client, viewer, permit).await;
             }
             let page = self.page(client, path, &query).await?;
             Ok(self.rendered(StatusCode::OK, path, &page))
@@ -207,20 +216,37 @@ impl Dashboard {
     /// Returns the first page, which viewers with the same credentials share. Each viewer's credentials are checked
     /// first, and no other request is sent if the API server does not know them. The counts are sent while the cluster
     /// is searched for what does not run.
-    async fn overview(&self, client: &Client, viewer: Viewer) -> Result<Response<Body>, PageError> {
+    async fn overview(
+        &self,
+        client: &Client,
+        viewer: Viewer,
+        permit: Option<OwnedSemaphorePermit>,
+    ) -> Result<Response<Body>, PageError> {
         api::check_user(client).await?;
         let counts = self.counts.get(viewer, pages::overview::counts(client)).await;
         let content = html! { (counts) (layout::later("Searching nodes, Pods and workloads …")) };
         let page = layout::page("Overview", "/", self.is_remote(), &content);
         let (head, tail) = layout::split(page);
         let (problems, client) = (self.problems.clone(), client.clone());
-        let search = async move {
-            let found = problems.get(viewer, pages::overview::problems(&client));
-            let found = tokio::time::timeout(TIMEOUT, found).await;
+        let (mut sender, found) = oneshot::channel();
+        // The search is a task of its own: a body that the peer does not read is not polled, and a search in it would
+        // keep its permit and its turn without a deadline.
+        self.tasks.spawn_until_shutdown("overview", async move {
+            let _permit = permit;
+            let search = problems.get(viewer, pages::overview::problems(&client));
+            let found = tokio::select! {
+                found = tokio::time::timeout(TIMEOUT, search) => found,
+                // The browser has left.
+                () = sender.closed() => return,
+            };
             let late = |_| layout::failure(&PageError::Timeout(TIMEOUT).message());
-            found.unwrap_or_else(late).into_string() + &tail
+            let _ = sender.send(found.unwrap_or_else(late));
+        });
+        let rest = async move {
+            let found = found.await.unwrap_or_else(|_| layout::failure("the search was stopped"));
+            found.into_string() + &tail
         };
-        let parts = stream::once(future::ready(head)).chain(stream::once(search));
+        let parts = stream::once(future::ready(head)).chain(stream::once(rest));
         let frames = parts.map(|text| Ok(Frame::data(Bytes::from(text))));
         let mut response = answer(StatusCode::OK, HTML, "");
         *response.body_mut() = StreamBody::new(frames).boxed_unsync();

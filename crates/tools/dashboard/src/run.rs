@@ -84,7 +84,9 @@ pub async fn run(args: Args, tasks: &rt::Tasks) -> Result<(), DashboardError> {
     let (sampled, into) = (client, measurements.clone());
     tasks.keep("measurements", move || measurements::sample(sampled.clone(), into.clone()));
     let (counts, problems) = (Readings::default(), Arc::default());
-    let dashboard = Dashboard { users, measurements, counts, problems, timelines };
-    serve::serve(listener, tls, limits(), Arc::new(dashboard), tasks.clone()).await;
+    let tasks = tasks.clone();
+    let dashboard =
+        Dashboard { users, measurements, counts, problems, tasks: tasks.clone(), timelines };
+    serve::serve(listener, tls, limits(), Arc::new(dashboard), tasks).await;
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! The dashboard in front of an API server that answers as scripted.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use client::{Client, Transport};
@@ -102,6 +102,7 @@ impl Scene {
             measurements: Arc::default(),
             counts: Readings::default(),
             problems: Arc::default(),
+            tasks: rt::Tasks::new(rt::Shutdown::new()),
             timelines: Vec::new(),
         };
         Self { script, dashboard }
@@ -291,10 +292,17 @@ async fn sends_the_counts_while_the_cluster_is_searched() {
     let status = || scene.send(Method::GET, "/", "node:8443", cookie);
     assert_eq!(status().await.0, StatusCode::TOO_MANY_REQUESTS);
     pages.pop();
-    assert!(frame(&mut page().await).await.is_some());
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert!(frame(&mut page().await).await.unwrap().contains("Searching nodes"));
     let rest = frame(&mut body).await.unwrap();
     assert!(rest.contains("has not answered for 20 seconds"), "{rest}");
     assert!(rest.ends_with("</html>") && frame(&mut body).await.is_none(), "{rest}");
+    // Pages that no browser reads have no place after the deadline.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for mut body in future::join_all((0..PAGES).map(|_| page())).await {
+        assert!(frame(&mut body).await.unwrap().contains("Searching nodes"));
+    }
+    assert_eq!(pages.len(), PAGES - 2);
 }
 
 #[tokio::test]

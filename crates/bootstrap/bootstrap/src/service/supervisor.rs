@@ -45,6 +45,10 @@ fn kubelet(host: &Host) -> PidFile {
 /// earlier one: if this command is killed meanwhile, a kubelet runs nonetheless.
 pub(super) async fn start(host: &Host) -> Result<(), Error> {
     let failed = |cause: String| Error::Service { operation: "start", cause };
+    // The supervisor is that of this machine, and would stop its kubelet.
+    if *host != Host::default() {
+        return Err(failed("without systemd, leave out --rootfs".to_owned()));
+    }
     let program =
         std::env::current_exe().map_err(io("find the path of", Path::new("/proc/self/exe")))?;
     let log = host.path(LOG);

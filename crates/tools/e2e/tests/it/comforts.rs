@@ -47,8 +47,8 @@ fn assert_absent(directory: &Path, needles: &[String]) {
     assert!(files > 15, "{files} files");
 }
 
-/// Asserts that a bundle shows why a cluster does not answer. Objects are left out, because nobody knows then which
-/// values are secret.
+/// Asserts that a bundle shows why a cluster does not answer. Objects are left out, because it is unknown then
+/// which values are secret.
 fn shows_broken_cluster(cluster: &Cluster, needles: &[String]) {
     let directory = cluster.directory.join("broken");
     let supervisor = cluster.pid("supervisor");

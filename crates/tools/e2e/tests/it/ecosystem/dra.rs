@@ -23,11 +23,7 @@ spec:
             sharing: {strategy: TimeSlicing, timeSlicingConfig: {interval: Long}}
 ";
 
-const POD: &str = "
-apiVersion: v1
-kind: Pod
-metadata: {name: NAME}
-spec:
+const POD_SPEC: &str = "
   terminationGracePeriodSeconds: 0
   resourceClaims: [{name: gpu, resourceClaimTemplateName: slice}]
   containers:
@@ -36,7 +32,7 @@ spec:
 ";
 
 fn start(s: &Session<'_>, pod: &str) {
-    s.apply(&POD.replace("NAME", pod));
+    s.apply(&e2e::pod(pod, POD_SPEC));
 }
 
 /// Returns the variables that the driver sets in a container of a running Pod, without the claim's UID.
