@@ -13,11 +13,12 @@ pub struct Error {
 }
 
 impl Error {
-    pub(crate) fn at(
+    /// Returns the function that makes the error of an operation on a path from the kernel's error.
+    pub fn at<P: AsRef<std::path::Path>>(
         operation: &'static str,
-        path: &std::path::Path,
-    ) -> impl FnOnce(std::io::Error) -> Self + use<> {
-        let path = path.to_owned();
+        path: P,
+    ) -> impl FnOnce(std::io::Error) -> Self + use<P> {
+        let path = path.as_ref().to_owned();
         move |source| Self { operation, path, source }
     }
 }

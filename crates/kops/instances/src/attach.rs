@@ -3,7 +3,7 @@
 //! Invariants:
 //! - An image has one device at a time, which one machine knows. The device has no name in `/dev`, which all machines
 //!   share. The keeper detaches it after all processes of the machine have ended, and attaches it again to the next.
-//! - A missing image is made anew, and is blank. The machine decides whether it uses a blank volume.
+//! - A missing image is created again, and is blank. The machine decides whether it uses a blank volume.
 
 use std::{
     collections::BTreeSet,
@@ -51,7 +51,7 @@ pub(crate) fn attach(
     own.map(|volume| {
         let image = fleet.image(volume);
         let directory = fleet.volumes(machine);
-        fs::create_dir_all(&directory).map_err(Error::file("creating", &directory))?;
+        fs::create_dir_all(&directory).map_err(sys::Error::at("creating", &directory))?;
         sys::grow_image(&image, volume.size.saturating_mul(GIB))?;
         let failed = |source| Error::Volume { volume: volume.id.clone(), source };
         let device = sys::attach_image(&image, &HostPrograms).map_err(failed)?;

@@ -7,8 +7,8 @@ use net_core::Cidr;
 /// An error in creating, reaching or ending a machine.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{operation} {}: {source}", path.display())]
-    File { operation: &'static str, path: PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    File(#[from] sys::Error),
     #[error("starting {program}: {source}; is it installed?")]
     Start { program: String, source: std::io::Error },
     #[error("{}: {detail}", path.display())]
@@ -17,8 +17,6 @@ pub enum Error {
     Foreign { path: PathBuf, reason: String },
     #[error(transparent)]
     Pki(#[from] pki::Error),
-    #[error(transparent)]
-    Pid(#[from] sys::Error),
     #[error("{} is missing: this is not a machine of a fleet", path.display())]
     MissingDocument { path: PathBuf },
     #[error("waiting for machine {machine}: {source}")]
@@ -65,14 +63,4 @@ pub enum Error {
     VolumeInUse { image: PathBuf, device: u32 },
     #[error("the machine at {address} has no link {link}; it does not run")]
     MissingLink { address: IpAddr, link: String },
-}
-
-impl Error {
-    pub(crate) fn file(
-        operation: &'static str,
-        path: impl Into<PathBuf>,
-    ) -> impl FnOnce(std::io::Error) -> Self {
-        let path = path.into();
-        move |source| Self::File { operation, path, source }
-    }
 }

@@ -249,7 +249,7 @@ impl Fleet {
             }
             None => {
                 sys::make_directories(&self.root, ROOT_MODE)
-                    .map_err(Error::file("creating", &self.root))?;
+                    .map_err(sys::Error::at("creating", &self.root))?;
                 let mark = format!("{}\n", spec.cluster);
                 pki::write_file(&self.root.join(MARK), mark.as_bytes(), pki::PUBLIC_MODE)?;
             }
@@ -267,7 +267,7 @@ impl Fleet {
         match fs::read_to_string(&path) {
             Ok(name) => Ok(Some(name.trim().to_owned())),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Error::file("reading", &path)(error)),
+            Err(error) => Err(sys::Error::at("reading", &path)(error).into()),
         }
     }
 

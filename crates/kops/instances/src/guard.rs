@@ -77,7 +77,7 @@ pub(crate) async fn keep_companion(fleet: &Fleet, companion: &Companion) {
     let mut process = SupervisedProcess::new(&companion.name, file.clone());
     loop {
         let start = || {
-            fs::create_dir_all(&directory).map_err(Error::file("creating", &directory))?;
+            fs::create_dir_all(&directory).map_err(sys::Error::at("creating", &directory))?;
             let mut command = Command::new(fleet.binary());
             command.args(&companion.args);
             spawn(command, &at("log"), &file)
@@ -96,7 +96,7 @@ fn ending_mark(fleet: &Fleet) -> PathBuf {
 pub fn start(fleet: &Fleet, renewed: bool) -> Result<(), Error> {
     match fs::remove_file(ending_mark(fleet)) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(Error::file("removing", ending_mark(fleet))(error));
+            return Err(sys::Error::at("removing", ending_mark(fleet))(error).into());
         }
         _ => {}
     }
@@ -151,7 +151,7 @@ pub(crate) async fn watch_guard(fleet: Fleet) {
 /// Ends the guard, the keeper and the companions for good.
 pub(crate) async fn stop_all(fleet: &Fleet) -> Result<(), Error> {
     let path = ending_mark(fleet);
-    fs::write(&path, "").map_err(Error::file("writing", &path))?;
+    fs::write(&path, "").map_err(sys::Error::at("writing", &path))?;
     let files = [Role::Guard, Role::Keeper].map(|role| role.file(fleet));
     // Without a keeper, nothing restarts a companion.
     let entries = fs::read_dir(companions(fleet)).into_iter().flatten().flatten();

@@ -11,7 +11,7 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Error>
     let text = match fs::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Error::file("reading", path)(error)),
+        Err(error) => return Err(sys::Error::at("reading", path)(error).into()),
     };
     let value = serde_json::from_slice(&text)
         .map_err(|e| Error::Settings { path: path.to_owned(), detail: e.to_string() })?;

@@ -186,7 +186,7 @@ fn start_machine(
     let Created { name, address, volumes } = created;
     let root = fleet.machine_root(name);
     let directory = root.join("document");
-    fs::create_dir_all(&directory).map_err(Error::file("creating", &directory))?;
+    fs::create_dir_all(&directory).map_err(sys::Error::at("creating", &directory))?;
     let machine = Machine {
         cluster: spec.cluster.clone(),
         group: group.name.clone(),
@@ -223,11 +223,11 @@ fn copy_trusted_files(fleet: &Fleet, to: &Path) -> Result<(), Error> {
     let files = match fs::read_dir(&from) {
         Ok(files) => files,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(Error::file("listing", &from)(error)),
+        Err(error) => return Err(sys::Error::at("listing", &from)(error).into()),
     };
     for file in files {
-        let file = file.map_err(Error::file("listing", &from))?;
-        let content = fs::read(file.path()).map_err(Error::file("reading", file.path()))?;
+        let file = file.map_err(sys::Error::at("listing", &from))?;
+        let content = fs::read(file.path()).map_err(sys::Error::at("reading", file.path()))?;
         pki::write_file(&to.join(file.file_name()), &content, pki::KEY_MODE)?;
     }
     Ok(())
@@ -313,14 +313,14 @@ async fn remove_machine(
     let own = fleet.volumes(name);
     attach::detach(own.clone()).await?;
     if volumes && own.exists() {
-        fs::remove_dir_all(&own).map_err(Error::file("removing", &own))?;
+        fs::remove_dir_all(&own).map_err(sys::Error::at("removing", &own))?;
     }
     if !root.exists() {
         return Ok(());
     }
     let aside = trash_directory(fleet);
-    fs::create_dir_all(&aside).map_err(Error::file("creating", &aside))?;
-    fs::rename(&root, aside.join(rt::id())).map_err(Error::file("setting aside", &root))
+    fs::create_dir_all(&aside).map_err(sys::Error::at("creating", &aside))?;
+    Ok(fs::rename(&root, aside.join(rt::id())).map_err(sys::Error::at("setting aside", &root))?)
 }
 
 /// Returns the directory for the disks of ended machines.
@@ -369,5 +369,5 @@ pub async fn remove(fleet: &Fleet, cluster: &str) -> Result<(), Error> {
         link::remove(&spec.link()?, spec.addresses.values().copied())?;
     }
     let _ = sys::cgroup::detect().remove(&spec.cgroup());
-    fs::remove_dir_all(&fleet.root).map_err(Error::file("removing", &fleet.root))
+    Ok(fs::remove_dir_all(&fleet.root).map_err(sys::Error::at("removing", &fleet.root))?)
 }

@@ -164,7 +164,7 @@ pub fn connect(own: &Link, address: IpAddr, cut: bool, holder: i32) -> Result<()
     set_routes(own, &inside)?;
     let forward = "/proc/sys/net/ipv4/ip_forward";
     let written = space.run(|| fs::write(forward, "1")).map_err(Error::Link)?;
-    written.map_err(Error::file("enabling IP forwarding in", forward))
+    Ok(written.map_err(sys::Error::at("enabling IP forwarding in", forward))?)
 }
 
 fn set_routes(own: &Link, inside: &Kernel) -> Result<(), Error> {

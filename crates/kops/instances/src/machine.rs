@@ -66,18 +66,18 @@ fn prepare(fleet: &Fleet, name: &str) -> Result<Space, Error> {
         bound.push((fleet.volumes(name), VOLUMES.into()));
     }
     for (from, _) in &bound {
-        fs::create_dir_all(from).map_err(Error::file("creating", from))?;
+        fs::create_dir_all(from).map_err(sys::Error::at("creating", from))?;
     }
     let outer = fs::read_to_string(HOSTS).unwrap_or_default();
     let hosts = root.join("disk/hosts");
     fs::write(&hosts, format!("{outer}\n{} {name}\n", machine.address))
-        .map_err(Error::file("writing", &hosts))?;
+        .map_err(sys::Error::at("writing", &hosts))?;
     bound.push((hosts, HOSTS.into()));
     // /etc/resolv.conf may be a link into a directory that becomes private.
     let resolvers = Path::new("/etc/resolv.conf");
     if let Ok(text) = fs::read(resolvers) {
         let own = root.join("disk/resolv.conf");
-        fs::write(&own, text).map_err(Error::file("writing", &own))?;
+        fs::write(&own, text).map_err(sys::Error::at("writing", &own))?;
         if fs::canonicalize(resolvers).is_ok_and(|real| !real.starts_with("/run")) {
             bound.push((own, resolvers.into()));
         }
@@ -158,8 +158,8 @@ fn spawn(mut command: Command, name: &str) -> Result<tokio::process::Child, Erro
     let path = PathBuf::from(format!("/var/log/{name}.log"));
     let open = || fs::OpenOptions::new().create(true).append(true).open(&path);
     let (out, err) = (
-        open().map_err(Error::file("opening the log", &path))?,
-        open().map_err(Error::file("opening the log", &path))?,
+        open().map_err(sys::Error::at("opening the log", &path))?,
+        open().map_err(sys::Error::at("opening the log", &path))?,
     );
     command.stdin(Stdio::null()).stdout(out).stderr(err).process_group(0);
     tokio::process::Command::from(command)

@@ -24,8 +24,8 @@ pub(crate) fn record(file: &PidFile, pid: u32) -> Result<(), Error> {
 pub(crate) fn background(mut command: Command, log: &Path) -> Result<Command, Error> {
     let open = || fs::OpenOptions::new().create(true).append(true).open(log);
     let (out, err) = (
-        open().map_err(Error::file("opening the log", log))?,
-        open().map_err(Error::file("opening the log", log))?,
+        open().map_err(sys::Error::at("opening the log", log))?,
+        open().map_err(sys::Error::at("opening the log", log))?,
     );
     command.stdin(Stdio::null()).stdout(out).stderr(err).process_group(0);
     Ok(command)

@@ -75,9 +75,9 @@ pub fn among<T: Send>(processes: Processes, start: impl FnOnce() -> T + Send) ->
             Processes::Of(pid) => {
                 let path = file(pid, "pid");
                 let opened =
-                    File::open(&path).map_err(Error::file("opening the namespace", &path))?;
+                    File::open(&path).map_err(sys::Error::at("opening the namespace", &path))?;
                 setns(opened, CloneFlags::CLONE_NEWPID)
-                    .map_err(|e| Error::file("entering", &path)(e.into()))?;
+                    .map_err(|e| sys::Error::at("entering", &path)(e.into()))?;
             }
         }
         Ok(start())
@@ -134,10 +134,10 @@ pub fn make(space: &Space) -> Result<(), Error> {
     }
     for (from, to) in &space.bound {
         if from.is_dir() {
-            fs::create_dir_all(to).map_err(Error::file("creating", to))?;
+            fs::create_dir_all(to).map_err(sys::Error::at("creating", to))?;
         }
         mount(Some(from), to, None::<&str>, MsFlags::MS_BIND, None::<&str>)
-            .map_err(|e| Error::file("mounting over", to)(e.into()))?;
+            .map_err(|e| sys::Error::at("mounting over", to)(e.into()))?;
     }
     for directory in &space.read_only {
         protect(directory)?;
@@ -154,7 +154,7 @@ pub fn make(space: &Space) -> Result<(), Error> {
 /// Hides directories. Sources of `kept` are opened first, because they may be hidden, too.
 fn hide(space: &Space) -> Result<(), Error> {
     let open = |(from, to): &(PathBuf, PathBuf)| {
-        let opened = File::open(from).map_err(Error::file("opening", from))?;
+        let opened = File::open(from).map_err(sys::Error::at("opening", from))?;
         Ok::<_, Error>((opened, to.clone()))
     };
     let kept = space.kept.iter().map(open).collect::<Result<Vec<_>, _>>()?;
@@ -163,9 +163,9 @@ fn hide(space: &Space) -> Result<(), Error> {
     }
     for (opened, to) in kept {
         let from = format!("/proc/self/fd/{}", opened.as_raw_fd());
-        fs::create_dir_all(&to).map_err(Error::file("creating", &to))?;
+        fs::create_dir_all(&to).map_err(sys::Error::at("creating", &to))?;
         mount(Some(from.as_str()), &to, None::<&str>, MsFlags::MS_BIND, None::<&str>)
-            .map_err(|e| Error::file("mounting over", &to)(e.into()))?;
+            .map_err(|e| sys::Error::at("mounting over", &to)(e.into()))?;
     }
     Ok(())
 }
@@ -175,15 +175,15 @@ fn protect(directory: &Path) -> Result<(), Error> {
     let bind = MsFlags::MS_BIND;
     for flags in [bind, bind | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY] {
         mount(Some(directory), directory, None::<&str>, flags, None::<&str>)
-            .map_err(|e| Error::file("protecting", directory)(e.into()))?;
+            .map_err(|e| sys::Error::at("protecting", directory)(e.into()))?;
     }
     Ok(())
 }
 
 fn mount_empty(directory: &Path) -> Result<(), Error> {
-    fs::create_dir_all(directory).map_err(Error::file("creating", directory))?;
-    mount(Some("tmpfs"), directory, Some("tmpfs"), MsFlags::empty(), Some("mode=0755"))
-        .map_err(|e| Error::file("mounting over", directory)(e.into()))
+    fs::create_dir_all(directory).map_err(sys::Error::at("creating", directory))?;
+    Ok(mount(Some("tmpfs"), directory, Some("tmpfs"), MsFlags::empty(), Some("mode=0755"))
+        .map_err(|e| sys::Error::at("mounting over", directory)(e.into()))?)
 }
 
 /// Enters the namespaces of a process, except its PID namespace, in which the caller was started.
@@ -191,12 +191,12 @@ pub fn enter(pid: i32) -> Result<(), Error> {
     // All files are opened before the first is entered, because /proc is another one afterwards.
     let open = |(space, flag): (&str, CloneFlags)| {
         let path = file(pid, space);
-        let opened = File::open(&path).map_err(Error::file("opening the namespace", &path))?;
+        let opened = File::open(&path).map_err(sys::Error::at("opening the namespace", &path))?;
         Ok::<_, Error>((opened, flag, path))
     };
     let opened = SPACES.into_iter().map(open).collect::<Result<Vec<_>, _>>()?;
     for (file, flag, path) in opened {
-        setns(file, flag).map_err(|e| Error::file("entering", &path)(e.into()))?;
+        setns(file, flag).map_err(|e| sys::Error::at("entering", &path)(e.into()))?;
     }
     Ok(())
 }

@@ -42,7 +42,7 @@ impl AttachedVolume {
     /// Makes the node of the block device inside the machine, and returns its path.
     pub fn make_device(&self) -> Result<PathBuf, Error> {
         let directory = Path::new(DEVICES);
-        sys::make_directories(directory, 0o700).map_err(Error::file("creating", directory))?;
+        sys::make_directories(directory, 0o700).map_err(sys::Error::at("creating", directory))?;
         let path = directory.join(&self.id);
         sys::make_block_device(&path, sys::LOOP_MAJOR, self.device)?;
         Ok(path)

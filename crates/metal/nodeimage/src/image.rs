@@ -50,10 +50,10 @@ const PARTS: &str = "usr/lib/windlass/boot";
 /// Builds the image.
 pub fn build(args: &Args) -> Result<(), Error> {
     let output = &args.output;
-    fs::create_dir_all(output).map_err(Error::file("making", output))?;
+    fs::create_dir_all(output).map_err(sys::Error::at("making", output))?;
     let binary = match &args.binary {
         Some(binary) => binary.clone(),
-        None => std::env::current_exe().map_err(Error::file("finding", "this binary"))?,
+        None => std::env::current_exe().map_err(sys::Error::at("finding", "this binary"))?,
     };
     let root = match &args.tree {
         Some(tree) => tree.clone(),
@@ -68,7 +68,7 @@ pub fn build(args: &Args) -> Result<(), Error> {
     tracing::info!(version, "packing the initrd");
     let kernel = root.join(format!("boot/vmlinuz-{version}"));
     let vmlinuz = output.join("vmlinuz");
-    fs::copy(&kernel, &vmlinuz).map_err(Error::file("copying", &kernel))?;
+    fs::copy(&kernel, &vmlinuz).map_err(sys::Error::at("copying", &kernel))?;
     let early = output.join("initrd.img");
     let trust = trust(&root, &args.ca)?;
     let mut entries = initrd::entries(&root, &version, &binary)?;
@@ -93,15 +93,15 @@ pub fn build(args: &Args) -> Result<(), Error> {
         cpio::write(&outer, &mut out)?;
         out.flush()
     };
-    write().map_err(Error::file("writing", &rootfs))?;
-    fs::remove_file(&inner).map_err(Error::file("removing", &inner))?;
+    write().map_err(sys::Error::at("writing", &rootfs))?;
+    fs::remove_file(&inner).map_err(sys::Error::at("removing", &inner))?;
     write_checksums(output, &[vmlinuz, early, rootfs])
 }
 
 /// Returns the newest kernel version for which the tree has modules.
 fn kernel_version(root: &Path) -> Result<String, Error> {
     let directory = root.join("usr/lib/modules");
-    let entries = fs::read_dir(&directory).map_err(Error::file("listing", &directory))?;
+    let entries = fs::read_dir(&directory).map_err(sys::Error::at("listing", &directory))?;
     let mut names: Vec<String> =
         entries.flatten().map(|f| f.file_name().to_string_lossy().into_owned()).collect();
     names.sort();
@@ -109,7 +109,7 @@ fn kernel_version(root: &Path) -> Result<String, Error> {
 }
 
 fn file(path: &Path, mode: u32) -> Result<Entry, Error> {
-    let size = fs::metadata(path).map_err(Error::file("reading", path))?.len();
+    let size = fs::metadata(path).map_err(sys::Error::at("reading", path))?.len();
     Ok(Entry::new(mode, Content::File { path: path.to_owned(), size }))
 }
 
@@ -135,9 +135,9 @@ fn boot_parts(
 /// Returns Debian's authorities and the given ones.
 fn trust(root: &Path, more: &[PathBuf]) -> Result<Entry, Error> {
     let path = root.join(TRUST);
-    let mut text = fs::read(&path).map_err(Error::file("reading", &path))?;
+    let mut text = fs::read(&path).map_err(sys::Error::at("reading", &path))?;
     for path in more {
-        let own = fs::read(path).map_err(Error::file("reading", path))?;
+        let own = fs::read(path).map_err(sys::Error::at("reading", path))?;
         let begins = b"-----BEGIN CERTIFICATE-----";
         if !own.windows(begins.len()).any(|part| part == begins) {
             return Err(Error::Authority(path.display().to_string()));
@@ -160,21 +160,21 @@ fn pack(entries: &Entries, into: &Path) -> Result<(), Error> {
         let length = file.stream_position()?;
         file.set_len(length.next_multiple_of(4))
     };
-    write().map_err(Error::file("writing", into))
+    Ok(write().map_err(sys::Error::at("writing", into))?)
 }
 
 /// Prints the checksums and writes SHA256SUMS.
 fn write_checksums(output: &Path, files: &[PathBuf]) -> Result<(), Error> {
     let mut text = String::new();
     for path in files {
-        let bytes = fs::read(path).map_err(Error::file("reading", path))?;
+        let bytes = fs::read(path).map_err(sys::Error::at("reading", path))?;
         let sum = HEXLOWER.encode(&Sha256::digest(&bytes));
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         println!("{sum}  {name}  {} MiB", bytes.len() >> 20);
         text.push_str(&format!("{sum}  {name}\n"));
     }
     let path = output.join("SHA256SUMS");
-    fs::write(&path, text).map_err(Error::file("writing", &path))
+    Ok(fs::write(&path, text).map_err(sys::Error::at("writing", &path))?)
 }
 
 #[cfg(test)]

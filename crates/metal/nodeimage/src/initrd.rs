@@ -178,7 +178,7 @@ pub(crate) fn entries(root: &Path, version: &str, binary: &Path) -> Result<Entri
         out.insert(format!("usr/bin/{applet}"), Entry::link("busybox"));
     }
     modules(root, version, &mut out)?;
-    let size = fs::metadata(binary).map_err(Error::file("reading", binary))?.len();
+    let size = fs::metadata(binary).map_err(sys::Error::at("reading", binary))?.len();
     let content = Content::File { path: binary.to_owned(), size };
     out.insert("usr/bin/windlass".to_owned(), Entry::new(0o755, content));
     out.insert("init".to_owned(), Entry::link("usr/bin/windlass"));
@@ -202,18 +202,18 @@ fn pick(
     pending: &mut Vec<String>,
 ) -> Result<(), Error> {
     let place = root.join(path);
-    let entry = tree::entry(&place).map_err(Error::file("reading", &place))?;
+    let entry = tree::entry(&place).map_err(sys::Error::at("reading", &place))?;
     let Some(entry) = entry else { return Ok(()) };
     match &entry.content {
         Content::Directory => {
-            for file in fs::read_dir(&place).map_err(Error::file("listing", &place))? {
-                let file = file.map_err(Error::file("listing", &place))?;
+            for file in fs::read_dir(&place).map_err(sys::Error::at("listing", &place))? {
+                let file = file.map_err(sys::Error::at("listing", &place))?;
                 pending.push(format!("{path}/{}", file.file_name().to_string_lossy()));
             }
         }
         Content::Link(_) => pending.extend(resolved(root, path)),
         Content::File { path: file, .. } => {
-            let bytes = fs::read(file).map_err(Error::file("reading", file))?;
+            let bytes = fs::read(file).map_err(sys::Error::at("reading", file))?;
             for library in elf::libraries(&bytes) {
                 let places = match library.strip_prefix('/') {
                     Some(loader) => vec![loader.to_owned()],
@@ -245,9 +245,9 @@ fn modules(root: &Path, version: &str, out: &mut Entries) -> Result<(), Error> {
     let base = format!("usr/lib/modules/{version}");
     let directory = root.join(&base);
     let mut pending_modules = Vec::new();
-    for file in fs::read_dir(&directory).map_err(Error::file("listing", &directory))? {
+    for file in fs::read_dir(&directory).map_err(sys::Error::at("listing", &directory))? {
         let name = file
-            .map_err(Error::file("listing", &directory))?
+            .map_err(sys::Error::at("listing", &directory))?
             .file_name()
             .to_string_lossy()
             .into_owned();

@@ -122,11 +122,11 @@ pub(crate) fn read(tree: &Path) -> Result<Entries, Error> {
     let mut pending = vec![String::new()];
     while let Some(directory) = pending.pop() {
         let path = tree.join(&directory);
-        let listed = fs::read_dir(&path).map_err(Error::file("listing", &path))?;
+        let listed = fs::read_dir(&path).map_err(sys::Error::at("listing", &path))?;
         for file in listed {
-            let file = file.map_err(Error::file("listing", &path))?.path();
+            let file = file.map_err(sys::Error::at("listing", &path))?.path();
             let name = file.strip_prefix(tree).unwrap_or(&file).to_string_lossy().into_owned();
-            let Some(entry) = entry(&file).map_err(Error::file("reading", &file))? else {
+            let Some(entry) = entry(&file).map_err(sys::Error::at("reading", &file))? else {
                 continue;
             };
             let directory = entry.content == Content::Directory;
