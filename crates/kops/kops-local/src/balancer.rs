@@ -63,6 +63,6 @@ pub fn write_balancer_files(
     let servers: String = api_addresses(spec).into_iter().map(port).collect();
     let known = balancer_file(fleet, "servers");
     pki::write_file(&known, servers.as_bytes(), pki::PUBLIC_MODE)?;
-    access.write(&balancer_file(fleet, "kubeconfig"))?;
+    access.write(&balancer_file(fleet, "kubeconfig")).map_err(Error::BalancerAccess)?;
     Ok(())
 }

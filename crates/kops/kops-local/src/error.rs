@@ -22,13 +22,13 @@ pub enum Error {
     #[error(transparent)]
     Plan(#[from] bootstrap_core::Error),
     #[error(transparent)]
-    Config(#[from] api_config::Error),
-    #[error(transparent)]
     Api(#[from] client::Error),
     #[error(transparent)]
     Kubeconfig(#[from] client::KubeconfigError),
     #[error(transparent)]
     Tls(#[from] serve::TlsError),
+    #[error("the balancer's access to the cluster: {0}")]
+    BalancerAccess(api_config::Error),
     #[error("no answer within {seconds} s")]
     Timeout { seconds: u64 },
     #[error("finding the running program: {0}")]

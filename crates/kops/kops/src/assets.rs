@@ -5,11 +5,11 @@ use std::{
     io::Write,
 };
 
-use kops_api::{Spec as _, yaml};
+use kops_api::{Object, Spec as _, yaml};
 use kops_store::Registry;
 use serde_json::{Map, Value, json};
 
-use crate::{document, error::Error, get, table};
+use crate::{document, error::Error, table};
 
 /// The directories of a cluster with manifests and node configurations.
 const DIRECTORIES: [&str; 3] = ["addons", "igconfig", "manifests"];
@@ -24,11 +24,11 @@ struct Assets {
 
 pub(crate) fn show(
     registry: &Registry,
+    cluster: &Object,
     output: &str,
-    name: &str,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
-    get::find_cluster(registry, name)?;
+    let name = cluster.name();
     if registry.complete_cluster(name)?.spec.has("assets") {
         return Err(Error::MovedAssets(name.to_owned()));
     }

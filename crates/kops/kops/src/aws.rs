@@ -102,7 +102,7 @@ async fn plan(
     context: &CommandEnvironment<'_>,
 ) -> Result<Plan, Error> {
     let selection = select_update(registry, command, user)?;
-    let facts = CloudFacts::read(command.known.as_deref())?;
+    let facts = CloudFacts::read(command.target.known.as_deref())?;
     let stored = ClusterObjects::list(registry, user.name())?;
     let groups = stored.groups()?;
     let world = query_world(client, user, &groups.objects, facts.world()).await?;

@@ -119,30 +119,30 @@ fn check_cloud(command: &CreateCluster, cloud: &str) -> Result<(), Error> {
     if let Some(CloudFlag { flag, clouds }) = foreign {
         return Err(Error::ForeignFlag { flag, of: clouds.words(), cloud: cloud.to_owned() });
     }
-    if command.out.is_some() && command.target == Target::Direct {
+    if command.target.out.is_some() && command.target.program == Target::Direct {
         return Err(Error::TargetFlag { flag: "--out", target: Target::Terraform });
     }
     if cloud == GCE && command.gce.project.as_deref().is_none_or(str::is_empty) {
         return Err(Error::Flag { flag: "--project", problem: "is required with --cloud gce" });
     }
-    if cloud == GCE && command.yes && command.target == Target::Direct {
+    if cloud == GCE && command.yes && command.target.program == Target::Direct {
         let cluster = command.cluster.clone().unwrap_or_default();
         return Err(Error::TerraformOnly { cluster });
     }
     Ok(())
 }
 
-/// Builds the cluster and groups that the options describe. AWS is asked for what the user's table does not tell,
+/// Builds the cluster and groups that the options describe. Facts that the user's table lacks are queried from AWS,
 /// unless Terraform creates the cluster's resources.
 async fn build_objects(
     command: &CreateCluster,
     options: &Options,
     context: &CommandEnvironment<'_>,
 ) -> Result<(Object, Vec<Object>), Error> {
-    let facts = CloudFacts::read(command.known.as_deref())?;
+    let facts = CloudFacts::read(command.target.known.as_deref())?;
     let mut world = facts.world();
     let channel = read_channel(&options.channel, options.kubernetes_version.is_empty())?;
-    let is_asked = options.cloud == "aws" && command.target == Target::Direct;
+    let is_asked = options.cloud == "aws" && command.target.program == Target::Direct;
     // Without a name or zone, the creation fails by itself.
     if is_asked && !options.name.is_empty() && !options.zones.is_empty() {
         world = query_creation(options, world, context.environment).await?;
@@ -205,7 +205,7 @@ pub(crate) async fn run(
         let absent = Precondition::Absent;
         registry.write_object(&key.path, key.content.as_bytes(), &absent, Secrecy::Open)?;
     }
-    if command.yes || command.target == Target::Terraform {
+    if command.yes || command.target.program == Target::Terraform {
         return apply(registry, command, &name, context).await;
     }
     if options.cloud == GCE {
@@ -227,9 +227,7 @@ async fn apply(
 ) -> Result<(), Error> {
     let update = UpdateCluster {
         yes: command.yes,
-        target: command.target,
-        out: command.out.clone(),
-        known: command.known.clone(),
+        target: command.target.clone(),
         ..UpdateCluster::default()
     };
     update::run(registry, &update, name, context).await

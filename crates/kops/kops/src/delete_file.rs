@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// An object to delete.
-enum Doomed {
+enum Deletion {
     Cluster(String),
     Group { cluster: String, group: String },
     SshKeys { cluster: String },
@@ -44,36 +44,36 @@ pub(crate) async fn run(
     let mut deleted = BTreeSet::new();
     for one in all {
         match one {
-            Doomed::Cluster(name) => {
+            Deletion::Cluster(name) => {
                 let cluster = Some(name.clone());
                 let command = DeleteCluster { cluster, yes, ..DeleteCluster::default() };
                 cluster_deletion::run(registry, &command, "", context).await?;
                 deleted.insert(name);
             }
             // Groups have been deleted together with their cluster.
-            Doomed::Group { cluster, .. } if deleted.contains(&cluster) => {}
-            Doomed::Group { cluster, group } => {
+            Deletion::Group { cluster, .. } if deleted.contains(&cluster) => {}
+            Deletion::Group { cluster, group } => {
                 let command = Delete::Group { group, yes };
                 change::delete(registry, &command, &cluster, context).await?;
             }
-            Doomed::SshKeys { cluster } if deleted.contains(&cluster) => {}
-            Doomed::SshKeys { .. } if !yes => {
+            Deletion::SshKeys { cluster } if deleted.contains(&cluster) => {}
+            Deletion::SshKeys { .. } if !yes => {
                 writeln!(context.out, "\nMust specify --yes to delete SSH public keys")?;
             }
-            Doomed::SshKeys { cluster } => ssh_key::delete(registry, &cluster)?,
+            Deletion::SshKeys { cluster } => ssh_key::delete(registry, &cluster)?,
         }
     }
     Ok(())
 }
 
-fn plan(file: &str, object: &Object) -> Result<Doomed, Error> {
+fn plan(file: &str, object: &Object) -> Result<Deletion, Error> {
     match object.kind {
-        Kind::Cluster => Ok(Doomed::Cluster(object.name().to_owned())),
+        Kind::Cluster => Ok(Deletion::Cluster(object.name().to_owned())),
         Kind::InstanceGroup => {
             let (cluster, group) = (cluster_label(object)?, object.name().to_owned());
-            Ok(Doomed::Group { cluster, group })
+            Ok(Deletion::Group { cluster, group })
         }
-        Kind::SshCredential => Ok(Doomed::SshKeys { cluster: cluster_label(object)? }),
+        Kind::SshCredential => Ok(Deletion::SshKeys { cluster: cluster_label(object)? }),
         kind => Err(Error::UnhandledKind { file: file.to_owned(), kind: kind.name() }),
     }
 }

@@ -23,8 +23,9 @@ pub enum Error {
     Pki(#[from] pki::Error),
     #[error(transparent)]
     Machine(#[from] instances::Error),
+    /// The error of a call of etcd.
     #[error(transparent)]
-    Bootstrap(#[from] bootstrap::Error),
+    Etcd(#[from] bootstrap::Error),
     #[error(transparent)]
     Config(#[from] api_config::Error),
     #[error(transparent)]

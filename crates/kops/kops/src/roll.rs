@@ -15,10 +15,7 @@ use std::{
 use client::Client;
 use futures_util::future::join_all;
 use kops_api::Object;
-use kops_core::{
-    CloudName, Cluster as _,
-    roll::{self, Pace, RollingMachine, Step},
-};
+use kops_core::roll::{self, Pace, RollingMachine, Step};
 use kops_local::check_cloud;
 use kops_store::Registry;
 use tokio::time::{Instant, sleep};
@@ -62,9 +59,8 @@ pub(crate) async fn run(
     context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let cluster = get::find_cluster(registry, name)?;
-    let groups = registry.groups(name)?;
-    if cluster.cloud() == CloudName::Aws {
-        let cloud = AwsCloud::new(&cluster, groups.clone(), context)?;
+    if let Some(cloud) = AwsCloud::open(registry, &cluster, context)? {
+        let groups = cloud.groups().to_vec();
         return roll(registry, command, cluster, groups, cloud, context).await;
     }
     check_cloud(&cluster)?;
@@ -74,6 +70,7 @@ pub(crate) async fn run(
     }
     let cloud = LocalCloud::new(registry, name, !command.cloudonly);
     cloud.check_exists(name)?;
+    let groups = registry.groups(name)?;
     roll(registry, command, cluster, groups, cloud, context).await
 }
 

@@ -140,7 +140,8 @@ async fn show(
         }
         Some(GetTarget::Assets { copy: true, .. }) => Err(Error::CopyAssets),
         Some(GetTarget::Assets { cluster, .. }) => {
-            assets::show(registry, output, settings.cluster(cluster)?, context.out)
+            let cluster = get::find_cluster(registry, settings.cluster(cluster)?)?;
+            assets::show(registry, &cluster, output, context.out)
         }
         Some(GetTarget::Clusters { clusters, full }) => {
             let names = settings.clusters(clusters)?;
@@ -167,7 +168,8 @@ async fn show(
             secret::show(registry, &wanted, name, context.out)
         }
         Some(GetTarget::SshKeys { cluster }) => {
-            ssh_key::show(registry, output, settings.cluster(cluster)?, context.out)
+            let cluster = get::find_cluster(registry, settings.cluster(cluster)?)?;
+            ssh_key::print(registry, &cluster, output, context.out)
         }
     }
 }

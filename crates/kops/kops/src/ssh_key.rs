@@ -30,14 +30,13 @@ pub(crate) fn parse(cluster: &Object, file: &str, content: &[u8]) -> Result<SshK
 }
 
 /// Prints the public keys.
-pub(crate) fn show(
+pub(crate) fn print(
     registry: &Registry,
+    cluster: &Object,
     output: &str,
-    name: &str,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
-    get::find_cluster(registry, name)?;
-    let keys = registry.ssh_keys(name)?;
+    let keys = registry.ssh_keys(cluster.name())?;
     let item = |key: &SshKey| json!({"id": key.fingerprint, "publicKey": key.line});
     let items = Value::from(keys.iter().map(item).collect::<Vec<_>>());
     match output {

@@ -36,7 +36,7 @@ pub(crate) async fn run(
     user: &Object,
     context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
-    let out = command.out.as_deref().unwrap_or(OUT);
+    let out = command.target.out.as_deref().unwrap_or(OUT);
     let lock = registry.lock(user.name(), &context.user(), context.now)?;
     let built = build(registry, command, user, context).await;
     let unlocked = registry.unlock(lock);
@@ -71,12 +71,12 @@ async fn build(
     context: &CommandEnvironment<'_>,
 ) -> Result<Built, Error> {
     let selection = select_update(registry, command, user)?;
-    let facts = CloudFacts::read(command.known.as_deref())?;
+    let facts = CloudFacts::read(command.target.known.as_deref())?;
     facts.check(user.cloud())?;
     let stored = ClusterObjects::list(registry, user.name())?;
     let groups = stored.groups()?.objects;
     let mut warnings = Vec::new();
-    // The API is asked only if the user has chosen its server.
+    // The API is called only if the user has chosen its server.
     let kubelet = if command.ignore_kubelet_version_skew || !command.api.is_given() {
         None
     } else {

@@ -28,7 +28,7 @@ pub(crate) async fn run(
     }
     check_flags(command, &cluster)?;
     kubeconfig::check_update(command, name, context)?;
-    if command.target == Target::Terraform {
+    if command.target.program == Target::Terraform {
         return terraform::run(registry, command, &cluster, context).await;
     }
     if cluster.cloud() == CloudName::Gce {
@@ -56,7 +56,7 @@ pub(crate) async fn run(
 
 /// Rejects flags that would have no effect.
 fn check_flags(command: &UpdateCluster, cluster: &Object) -> Result<(), Error> {
-    let terraform = command.target == Target::Terraform;
+    let terraform = command.target.program == Target::Terraform;
     let aws = cluster.cloud() == CloudName::Aws;
     if command.plan.is_some() && !command.yes {
         let problem = "is for --yes, which carries out that plan";
@@ -98,8 +98,8 @@ fn check_flags(command: &UpdateCluster, cluster: &Object) -> Result<(), Error> {
     for (flag, value, is_allowed) in [
         ("--plan-out", &command.plan_out, !terraform),
         ("--plan", &command.plan, !terraform),
-        ("--out", &command.out, terraform),
-        ("--known", &command.known, terraform || aws),
+        ("--out", &command.target.out, terraform),
+        ("--known", &command.target.known, terraform || aws),
         ("--addons", &command.addons, terraform || aws),
         ("--ssh-public-key", &command.ssh_public_key, terraform || aws),
     ] {

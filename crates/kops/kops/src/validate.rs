@@ -7,7 +7,6 @@ mod report;
 
 use client::{Client, Resource};
 use kops_api::Object;
-use kops_core::{CloudName, Cluster as _};
 use kops_local::{COMMAND_PERIOD, check_cloud, list_objects};
 use kops_store::Registry;
 use tokio::time::{Instant, sleep};
@@ -50,8 +49,7 @@ pub(crate) async fn run(
     context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let cluster = get::find_cluster(registry, name)?;
-    if cluster.cloud() == CloudName::Aws {
-        let cloud = AwsCloud::new(&cluster, registry.groups(name)?, context)?;
+    if let Some(cloud) = AwsCloud::open(registry, &cluster, context)? {
         return validate(registry, command, &cluster, &cloud, context).await;
     }
     check_cloud(&cluster)?;

@@ -5,8 +5,12 @@ use std::{collections::BTreeMap, time::Duration};
 use client::{Client, Resource};
 use kops_api::{Object, Spec as _};
 use kops_aws::{make_call, open_client, query_groups};
-use kops_core::direct::{self, Machine};
+use kops_core::{
+    CloudName, Cluster as _,
+    direct::{self, Machine},
+};
 use kops_local::{MachineProblem, list_objects};
+use kops_store::Registry;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
@@ -30,14 +34,24 @@ pub(crate) struct AwsCloud {
 }
 
 impl AwsCloud {
-    /// Opens the cloud of a cluster with these instance groups.
-    pub(crate) fn new(
+    /// Opens the cloud of a cluster, or returns `None` if the cluster is not on AWS.
+    pub(crate) fn open(
+        registry: &Registry,
         cluster: &Object,
-        groups: Vec<Object>,
         context: &CommandEnvironment<'_>,
-    ) -> Result<Self, Error> {
+    ) -> Result<Option<Self>, Error> {
+        if cluster.cloud() != CloudName::Aws {
+            return Ok(None);
+        }
         let client = open_client(cluster, context.environment)?;
-        Ok(Self { client, cluster: cluster.name().to_owned(), groups })
+        let name = cluster.name();
+        let groups = registry.groups(name)?;
+        Ok(Some(Self { client, cluster: name.to_owned(), groups }))
+    }
+
+    /// Returns the cluster's instance groups.
+    pub(crate) fn groups(&self) -> &[Object] {
+        &self.groups
     }
 
     /// Returns the scaling group of an instance group.

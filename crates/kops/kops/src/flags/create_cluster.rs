@@ -2,7 +2,7 @@
 
 use api_config::GoFlag as _;
 
-use super::target::Target;
+use super::target::{Target, TargetFlags};
 
 /// The flags of `create cluster`.
 #[derive(clap::Args, Debug)]
@@ -72,15 +72,9 @@ pub(crate) struct CreateCluster {
     /// A field of the cluster to unset: path
     #[arg(long)]
     pub(crate) unset: Vec<String>,
-    /// The program that creates its resources
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) target: Target,
-    /// The directory for the configuration of --target=terraform [default: out/terraform]
-    #[arg(long)]
-    pub(crate) out: Option<String>,
-    /// A file for aws and gce with facts that the cloud is then not asked for, as of update cluster
-    #[arg(long)]
-    pub(crate) known: Option<String>,
+    /// The flags of the target.
+    #[command(flatten)]
+    pub(crate) target: TargetFlags,
     /// Show the objects, and store nothing; with --output
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -286,9 +280,9 @@ impl CreateCluster {
     /// Returns the given flags that only some clouds have.
     pub(crate) fn cloud_flags(&self) -> impl Iterator<Item = CloudFlag> {
         let own = [
-            ("--target=terraform", self.target == Target::Terraform),
-            ("--out", self.out.is_some()),
-            ("--known", self.known.is_some()),
+            ("--target=terraform", self.target.program == Target::Terraform),
+            ("--out", self.target.out.is_some()),
+            ("--known", self.target.known.is_some()),
         ];
         let given = |clouds| {
             move |(flag, given): (&'static str, bool)| given.then_some(CloudFlag { flag, clouds })

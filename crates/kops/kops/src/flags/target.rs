@@ -1,4 +1,4 @@
-//! The flag `--target`.
+//! The flag `--target` and the flags for its programs.
 
 /// The program that changes the cloud's resources.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -8,6 +8,21 @@ pub enum Target {
     Direct,
     /// Terraform, with a generated configuration
     Terraform,
+}
+
+/// The flags of the commands that create a cluster's resources.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(crate) struct TargetFlags {
+    /// The program that creates the cloud's resources
+    #[arg(id = "target", long = "target", value_enum, default_value_t)]
+    pub(crate) program: Target,
+    /// The directory for the configuration of --target=terraform [default: out/terraform]
+    #[arg(long)]
+    pub(crate) out: Option<String>,
+    /// A file for aws and gce with hashes of files, and with facts that are then not queried from the cloud (account,
+    /// images, machineTypes, dnsZones, networks, bucketRegions)
+    #[arg(long)]
+    pub(crate) known: Option<String>,
 }
 
 impl std::fmt::Display for Target {

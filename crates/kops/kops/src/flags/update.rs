@@ -4,7 +4,7 @@ use api_config::GoFlag as _;
 use clap::Subcommand;
 use kops_core::direct::Phase;
 
-use super::{connection::Connection, target::Target};
+use super::{connection::Connection, target::TargetFlags};
 
 /// The subcommands of `update`.
 #[derive(Debug, Subcommand)]
@@ -61,15 +61,8 @@ pub struct UpdateCluster {
     /// Allow an older kOps than the one of the last update
     #[arg(long)]
     pub(crate) allow_kops_downgrade: bool,
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) target: Target,
-    /// The directory for the configuration [default: out/terraform]
-    #[arg(long)]
-    pub(crate) out: Option<String>,
-    /// A file for aws and gce with hashes of files, and with --target=terraform with the facts that AWS would be
-    /// asked for (account, images, machineTypes, dnsZones, networks, bucketRegions)
-    #[arg(long)]
-    pub(crate) known: Option<String>,
+    #[command(flatten)]
+    pub(crate) target: TargetFlags,
     /// A directory for aws and gce with upstream's add-ons in the layout of a state store [default: those of the store]
     #[arg(long)]
     pub(crate) addons: Option<String>,

@@ -6,7 +6,6 @@ use std::{
 };
 
 use kops_api::Object;
-use kops_core::{CloudName, Cluster as _};
 use kops_local::{COMMAND_PERIOD, check_cloud};
 use kops_store::Registry;
 
@@ -33,8 +32,7 @@ pub(crate) async fn run(
     context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let cluster = get::find_cluster(registry, name)?;
-    if cluster.cloud() == CloudName::Aws {
-        let cloud = AwsCloud::new(&cluster, registry.groups(name)?, context)?;
+    if let Some(cloud) = AwsCloud::open(registry, &cluster, context)? {
         return delete(registry, command, cluster, cloud, context).await;
     }
     check_cloud(&cluster)?;
