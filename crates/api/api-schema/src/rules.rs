@@ -34,7 +34,8 @@ impl Rules {
             return;
         }
         let mut run = run::Run { errors, budget: RUNTIME_BUDGET };
-        run.value(self, value, old, false, &Path::new(""));
+        let path = &Path::new("");
+        run.value(self, run::Subject { value, old, unchanged: false, path });
     }
 }
 

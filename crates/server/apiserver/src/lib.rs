@@ -167,17 +167,12 @@ pub async fn start_with(
     let plugins = Plugins::load(&config)?;
     let image_policy = plugins.image_policy(&chain)?;
     let webhook_users = plugins.webhook_users(&chain)?;
-    // As upstream: a request waits in its queue for at most a quarter of the request timeout.
-    let gate = flow::Gate::new(config.seats, config.request_timeout / 4);
+    let gate = gate(&config);
     let instruments = instruments(&config, &gate, tasks)?;
     let metrics = instruments.metrics.clone();
     let mut observers = Vec::new();
     let objects: Arc<Snapshot> = Arc::default();
-    let identity = config
-        .proxy_client
-        .clone()
-        .map(|client| Identity { certificate: client.certificate, key: client.key });
-    let backends = Backends::new(objects.clone(), identity, config.egress.clone());
+    let backends = backends(&config, objects.clone());
     let signing = Signing::start(&config, tasks).await?;
     let seen = objects.clone();
     let security =
@@ -242,6 +237,20 @@ pub async fn start_with(
     let queues = Queues { custom_kinds, addresses, levels, availabilities, trust };
     run(&api, listener, tls, &queues, tasks).await?;
     Ok(api)
+}
+
+/// Creates flow control. As upstream, a request waits in its queue for at most a quarter of the request timeout.
+fn gate(config: &Config) -> Arc<flow::Gate> {
+    flow::Gate::new(config.seats, config.request_timeout / 4)
+}
+
+/// Creates the client of webhooks and aggregated servers, with the identity of a proxy.
+fn backends(config: &Config, objects: Arc<Snapshot>) -> Arc<Backends> {
+    let identity = config
+        .proxy_client
+        .clone()
+        .map(|client| Identity { certificate: client.certificate, key: client.key });
+    Backends::new(objects, identity, config.egress.clone())
 }
 
 /// Repairs the allocations of Services, serves, writes the initial objects and starts the background loops.

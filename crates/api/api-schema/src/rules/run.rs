@@ -28,6 +28,17 @@ enum BudgetError {
     Call(Box<str>),
 }
 
+/// A value to validate.
+#[derive(Clone, Copy)]
+pub(super) struct Subject<'a> {
+    pub(super) value: &'a Value,
+    /// The value before the update.
+    pub(super) old: Option<&'a Value>,
+    /// `true` if an enclosing value is unchanged.
+    pub(super) unchanged: bool,
+    pub(super) path: &'a Path,
+}
+
 pub(super) struct Run<'e> {
     pub(super) errors: &'e mut ErrorList,
     /// The remaining cost of the object's rules. A negative value stops the validation.
@@ -35,34 +46,30 @@ pub(super) struct Run<'e> {
 }
 
 impl Run<'_> {
-    /// Evaluates the rules of a value and its descendants. `unchanged` is set if an enclosing value is unchanged.
-    pub(super) fn value(
-        &mut self,
-        rules: &Rules,
-        value: &Value,
-        old: Option<&Value>,
-        unchanged: bool,
-        path: &Path,
-    ) {
+    /// Evaluates the rules of a value and its descendants.
+    pub(super) fn value(&mut self, rules: &Rules, subject: Subject<'_>) {
+        let Subject { value, path, .. } = subject;
         // A null value is subject only to the rules of the enclosing schema.
         if value.is_null() || self.budget < 0 {
             return;
         }
-        let old = old.filter(|old| !old.is_null());
-        let unchanged = unchanged || old == Some(value);
-        self.rules(rules, value, old, unchanged, path);
+        let old = subject.old.filter(|old| !old.is_null());
+        let unchanged = subject.unchanged || old == Some(value);
+        let subject = Subject { old, unchanged, ..subject };
+        self.rules(rules, subject);
         for branch in &rules.all_of {
-            self.value(branch, value, old, unchanged, path);
+            self.value(branch, subject);
         }
         match value {
             Value::Object(members) => {
                 for (name, member) in members {
-                    let before = old.and_then(|old| old.get(name));
+                    let old = old.and_then(|old| old.get(name));
+                    let member = Subject { value: member, old, unchanged, path };
                     if let Some(below) = &rules.values {
-                        self.value(below, member, before, unchanged, &path.key(name));
+                        self.value(below, Subject { path: &path.key(name), ..member });
                     }
                     if let Some(below) = rules.fields.get(name.as_str()) {
-                        self.value(below, member, before, unchanged, &path.child(name));
+                        self.value(below, Subject { path: &path.child(name), ..member });
                     }
                 }
             }
@@ -70,8 +77,9 @@ impl Run<'_> {
                 let Some(below) = &rules.items else { return };
                 let old = rules.counterparts(old);
                 for (at, item) in items.iter().enumerate() {
-                    let before = old.get(&rules.keys_of(item)).copied();
-                    self.value(below, item, before, unchanged, &path.index(at));
+                    let old = old.get(&rules.keys_of(item)).copied();
+                    let path = &path.index(at);
+                    self.value(below, Subject { value: item, old, unchanged, path });
                 }
             }
             _ => {}
@@ -83,44 +91,30 @@ impl Run<'_> {
         self.budget = -1;
     }
 
-    fn rules(
-        &mut self,
-        rules: &Rules,
-        value: &Value,
-        old: Option<&Value>,
-        unchanged: bool,
-        path: &Path,
-    ) {
+    fn rules(&mut self, rules: &Rules, subject: Subject<'_>) {
         for rule in &rules.rules {
             // An unchanged value may violate a rule that is newer than the value.
-            if self.budget < 0 || unchanged && !rule.uses_old {
+            if self.budget < 0 || subject.unchanged && !rule.uses_old {
                 continue;
             }
             if self.budget == 0 {
-                let error = FieldError::invalid(path, &*rules.kind, OUT_OF_BUDGET);
+                let error = FieldError::invalid(subject.path, &*rules.kind, OUT_OF_BUDGET);
                 return self.stop(error);
             }
-            if rule.uses_old && old.is_none() && !rule.optional_old {
+            if rule.uses_old && subject.old.is_none() && !rule.optional_old {
                 continue;
             }
-            self.rule(rules, rule, value, old, path);
+            self.rule(rules, rule, subject);
         }
     }
 
-    fn rule(
-        &mut self,
-        rules: &Rules,
-        rule: &Rule,
-        value: &Value,
-        old: Option<&Value>,
-        path: &Path,
-    ) {
-        let invalid = |detail: String| FieldError::invalid(path, &*rules.kind, detail);
+    fn rule(&mut self, rules: &Rules, rule: &Rule, subject: Subject<'_>) {
+        let invalid = |detail: String| FieldError::invalid(subject.path, &*rules.kind, detail);
         let program = match &rule.program {
             Ok(program) => program,
             Err(error) => return self.errors.push(invalid(format!("rule compile error: {error}"))),
         };
-        let variables = match variables(rules, rule, value, old) {
+        let variables = match variables(rules, rule, subject) {
             Ok(variables) => variables,
             Err(error) => return self.errors.push(invalid(describe_error(&error, rule))),
         };
@@ -130,7 +124,7 @@ impl Run<'_> {
         }
         match outcome.value {
             Ok(CelValue::Bool(true)) => {}
-            Ok(_) => self.failed(rules, rule, value, &variables, path),
+            Ok(_) => self.failed(rules, rule, subject, &variables),
             Err(EvalError::CostLimit) => {
                 let error = EvalError::CostLimit;
                 self.stop(invalid(format!(
@@ -156,10 +150,10 @@ impl Run<'_> {
         &mut self,
         rules: &Rules,
         rule: &Rule,
-        value: &Value,
+        subject: Subject<'_>,
         variables: &[Option<CelValue<'_>>],
-        path: &Path,
     ) {
+        let Subject { value, path, .. } = subject;
         let path = match &rule.field_path {
             Some(below) => path.child(below),
             None => path.clone(),
@@ -215,14 +209,13 @@ fn limits<'c>() -> Limits<'c> {
 fn variables<'a>(
     rules: &'a Rules,
     rule: &Rule,
-    value: &'a Value,
-    old: Option<&'a Value>,
+    subject: Subject<'a>,
 ) -> Result<[Option<CelValue<'a>>; 2], EvalError> {
-    let itself = CelValue::from_json(value, &rules.decl)?;
+    let itself = CelValue::from_json(subject.value, &rules.decl)?;
     if !rule.uses_old {
         return Ok([Some(itself), None]);
     }
-    let old = old.map(|old| CelValue::from_json(old, &rules.decl)).transpose()?;
+    let old = subject.old.map(|old| CelValue::from_json(old, &rules.decl)).transpose()?;
     let old = if rule.optional_old { Some(CelValue::optional(old)) } else { old };
     Ok([Some(itself), old])
 }

@@ -101,6 +101,43 @@ impl Opinions {
     }
 }
 
+/// An evaluation of the chain. It pauses at each webhook, because its caller knows whether the thread may block.
+struct Evaluation<'a> {
+    request: &'a Attributes<'a>,
+    links: std::slice::Iter<'a, Link>,
+    metrics: &'a SecurityMetrics,
+    opinions: Opinions,
+    decision: Option<Decision>,
+}
+
+impl<'a> Evaluation<'a> {
+    /// Evaluates the links up to a decision or to the next webhook. Returns the webhook.
+    fn next_webhook(&mut self) -> Option<(&'a Link, &'a WebhookAuthorizer)> {
+        while self.decision.is_none() {
+            let link = self.links.next()?;
+            match &link.authorizer {
+                LinkAuthorizer::Local(authorizer) => {
+                    self.record(link, authorizer.authorize(self.request));
+                }
+                LinkAuthorizer::Webhook(webhook) => return Some((link, webhook)),
+            }
+        }
+        None
+    }
+
+    /// Records the opinion of a link, and counts it if it is a decision.
+    fn record(&mut self, link: &Link, decision: Decision) {
+        if let Some(decided) = self.opinions.record(decision) {
+            self.metrics.record_decision(&link.kind, &link.name, decided.is_allowed());
+            self.decision = Some(decided);
+        }
+    }
+
+    fn end(self) -> Decision {
+        self.decision.unwrap_or_else(|| self.opinions.end())
+    }
+}
+
 impl Authorizers {
     /// Builds the chain from the configuration. Errors are in upstream's words.
     pub(super) fn new(
@@ -186,29 +223,25 @@ impl Authorizers {
         self.current.read().clone()
     }
 
-    /// Records the opinion of a link. Returns it if it is a decision, and counts it.
-    fn record(&self, link: &Link, decision: Decision, opinions: &mut Opinions) -> Option<Decision> {
-        let decided = opinions.record(decision)?;
-        self.metrics.record_decision(&link.kind, &link.name, decided.is_allowed());
-        Some(decided)
+    fn evaluation<'a>(&'a self, links: &'a [Link], request: &'a Attributes<'a>) -> Evaluation<'a> {
+        let is_master = self.masters.authorize(request).is_allowed();
+        Evaluation {
+            request,
+            links: links.iter(),
+            metrics: &self.metrics,
+            opinions: Opinions::default(),
+            decision: is_master.then_some(Decision::Allow(None)),
+        }
     }
 
     /// Evaluates the chain. Webhooks are awaited without blocking a thread.
     pub(crate) async fn decide(&self, request: &Attributes<'_>) -> Decision {
-        if self.masters.authorize(request).is_allowed() {
-            return Decision::Allow(None);
+        let links = self.links();
+        let mut evaluation = self.evaluation(&links, request);
+        while let Some((link, webhook)) = evaluation.next_webhook() {
+            evaluation.record(link, webhook.decide(request).await);
         }
-        let mut opinions = Opinions::default();
-        for link in self.links().iter() {
-            let decision = match &link.authorizer {
-                LinkAuthorizer::Local(authorizer) => authorizer.authorize(request),
-                LinkAuthorizer::Webhook(webhook) => webhook.decide(request).await,
-            };
-            if let Some(decided) = self.record(link, decision, &mut opinions) {
-                return decided;
-            }
-        }
-        opinions.end()
+        evaluation.end()
     }
 
     /// Reports whether the chain contains RBAC, and returns the reasons for which a rules review is incomplete.
@@ -241,20 +274,12 @@ impl Authorizers {
 /// Synchronous authorization in the middle of a request, see [`WebhookAuthorizer::decide_now`].
 impl Authorizer for Authorizers {
     fn authorize(&self, request: &Attributes<'_>) -> Decision {
-        if self.masters.authorize(request).is_allowed() {
-            return Decision::Allow(None);
+        let links = self.links();
+        let mut evaluation = self.evaluation(&links, request);
+        while let Some((link, webhook)) = evaluation.next_webhook() {
+            evaluation.record(link, webhook.decide_now(request));
         }
-        let mut opinions = Opinions::default();
-        for link in self.links().iter() {
-            let decision = match &link.authorizer {
-                LinkAuthorizer::Local(authorizer) => authorizer.authorize(request),
-                LinkAuthorizer::Webhook(webhook) => webhook.decide_now(request),
-            };
-            if let Some(decided) = self.record(link, decision, &mut opinions) {
-                return decided;
-            }
-        }
-        opinions.end()
+        evaluation.end()
     }
 }
 
