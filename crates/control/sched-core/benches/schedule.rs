@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use sched_core::{Config, Core, Decision, Node, Pod};
+use sched_core::{Config, Core, Decision, Node, Pod, SpreaderKey};
 use serde_json::{Value, json};
 
 const NODES: usize = 5000;
@@ -38,7 +38,8 @@ fn run(name: &str, service: bool, extra: Value) {
     if service {
         let view = serde_json::from_value(json!({"spec": {"selector": {"app": "web"}}}))
             .expect("a service");
-        core.set_spreader("Service", "default", "web", Some(&view));
+        let key = SpreaderKey { kind: "Service", namespace: "default", name: "web" };
+        core.set_spreader(key, Some(&view));
     }
     (0..PODS).for_each(|number| core.set_pod(pod(number, &extra), 0));
     let start = Instant::now();

@@ -15,7 +15,7 @@ use crate::{
     term_index::TermIndex,
     terms::Namespaces,
     tracks::{Matcher, Tracks},
-    view::{SpreaderSelectorView, SpreaderView},
+    view::{SpreaderKey, SpreaderSelectorView, SpreaderView},
     volumes::Volumes,
 };
 
@@ -228,13 +228,8 @@ impl Cluster {
     }
 
     /// Sets the selector of a Service or of an owner of Pods; `None` if it is deleted.
-    pub fn set_spreader(
-        &mut self,
-        kind: &str,
-        namespace: &str,
-        name: &str,
-        view: Option<&SpreaderView>,
-    ) {
+    pub fn set_spreader(&mut self, key: SpreaderKey<'_>, view: Option<&SpreaderView>) {
+        let SpreaderKey { kind, namespace, name } = key;
         let (kind_symbol, ns, name) = (Sym::of(kind), Sym::of(namespace), Sym::of(name));
         let selector = view.and_then(|v| v.spec.selector.as_ref()).map(|selector| match selector {
             SpreaderSelectorView::Map(map) => Selector::from_labels(map),

@@ -27,7 +27,7 @@ use crate::{
     queue::{Queue, QueueLengths, Tries},
     schedule::{Diagnosis, NominatedPods, Placement, Turn, check_node, schedule},
     view::{
-        BudgetView, CsiDriverView, CsiNodeView, PersistentVolumeView, SpreaderView,
+        BudgetView, CsiDriverView, CsiNodeView, PersistentVolumeView, SpreaderKey, SpreaderView,
         StorageCapacityView, StorageClassView, VolumeClaimView,
     },
     volumes::{ClaimBinding, Progress},
@@ -318,14 +318,8 @@ impl Core {
     }
 
     /// Sets or, with `None`, removes the selector of a Service or of an owner of Pods. The default spreading uses it.
-    pub fn set_spreader(
-        &mut self,
-        kind: &str,
-        namespace: &str,
-        name: &str,
-        view: Option<&SpreaderView>,
-    ) {
-        self.cluster.set_spreader(kind, namespace, name, view);
+    pub fn set_spreader(&mut self, key: SpreaderKey<'_>, view: Option<&SpreaderView>) {
+        self.cluster.set_spreader(key, view);
     }
 
     /// Sets or, with `None`, removes a claim. Pods that wait for volumes are retried.

@@ -70,8 +70,8 @@ pub use self::{
     sym::Sym,
     view::{
         BudgetView, CsiDriverView, CsiNodeView, LabelSelectorView, NodeAffinityView, NodeView,
-        PersistentVolumeView, PodGroupView, PodView, SpreadView, SpreaderView, StorageCapacityView,
-        StorageClassView, VolumeClaimView,
+        PersistentVolumeView, PodGroupView, PodView, SpreadView, SpreaderKey, SpreaderView,
+        StorageCapacityView, StorageClassView, VolumeClaimView,
     },
     volumes::{ClaimBinding, Progress},
 };

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::{Core, Decision, Node, Pod};
+use crate::{Core, Decision, Node, Pod, SpreaderKey};
 
 fn node(name: &str, cpu: &str, extra: Value) -> Node {
     let mut out = json!({

@@ -5,7 +5,7 @@ use std::{pin::Pin, sync::Arc};
 use api_config::FeatureGates;
 use api_meta::PartialObject;
 use client::{Change, Client, Informer, ListOptions, Resource};
-use sched_core::{Core, Labels, Node, Pod, SpreaderView};
+use sched_core::{Core, Labels, Node, Pod, SpreaderKey, SpreaderView};
 use serde::de::DeserializeOwned;
 
 use crate::state::{Shared, StateSource};
@@ -223,7 +223,8 @@ pub(crate) fn has_gangs(features: &FeatureGates) -> bool {
 
 fn set_spreader(core: &mut Core, kind: &str, change: Change<'_, SpreaderView>) {
     let (namespace, name) = parts(change.key);
-    core.set_spreader(kind, namespace, name, change.new.map(|view| &**view));
+    let key = SpreaderKey { kind, namespace, name };
+    core.set_spreader(key, change.new.map(|view| &**view));
 }
 
 fn pod_changed(core: &mut Core, change: Change<'_, Pod>, now: u64) {

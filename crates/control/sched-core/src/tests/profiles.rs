@@ -89,7 +89,8 @@ fn spreads_pods_by_the_profiles_default_constraints() {
         |name: &str, cpu: &str| node(name, cpu, json!({"metadata": {"labels": {"zone": name}}}));
     let mut core = core_with(profile, [zone("a", "8"), zone("b", "1")]);
     let service = serde_json::from_value(json!({"spec": {"selector": {"app": "web"}}})).unwrap();
-    core.set_spreader("Service", "default", "web", Some(&service));
+    let key = SpreaderKey { kind: "Service", namespace: "default", name: "web" };
+    core.set_spreader(key, Some(&service));
     let web = |name: &str| pod(name, "1", json!({"metadata": {"labels": {"app": "web"}}}));
     let mut nodes: Vec<_> = (0..2)
         .map(|i| {

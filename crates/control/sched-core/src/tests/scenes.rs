@@ -123,7 +123,8 @@ fn reports_preemption_policy_never() {
 fn spreads_pods_of_service_by_default() {
     let mut core = core((0..4).map(|i| node(&format!("n{i}"), "16", json!({}))));
     let service = serde_json::from_value(json!({"spec": {"selector": {"app": "web"}}})).unwrap();
-    core.set_spreader("Service", "default", "web", Some(&service));
+    let key = SpreaderKey { kind: "Service", namespace: "default", name: "web" };
+    core.set_spreader(key, Some(&service));
     let mut nodes = std::collections::BTreeSet::new();
     for i in 0..4 {
         core.set_pod(

@@ -7,6 +7,17 @@ use serde::{Deserialize, de::IgnoredAny};
 
 use super::meta::{LabelSelectorView, MetaView, Text, TextMap};
 
+/// The key of a Service or of an owner of Pods.
+#[derive(Clone, Copy, Debug)]
+pub struct SpreaderKey<'a> {
+    /// The kind, such as `Service`.
+    pub kind: &'a str,
+    /// The namespace.
+    pub namespace: &'a str,
+    /// The name.
+    pub name: &'a str,
+}
+
 /// A Service, ReplicationController, ReplicaSet or StatefulSet, which groups Pods for default spreading.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
