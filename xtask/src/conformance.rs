@@ -155,66 +155,98 @@ fn run_with(args: &Args, windlass: impl FnOnce() -> Result<PathBuf>) -> Result<(
         machine::install_to_run()?;
     }
     let windlass = windlass()?;
-    if args.control_plane {
-        run_on_control_planes(args, &suite, &tests, &windlass, &directory)
-    } else {
-        run_on_cluster(args, &suite, &tests, &windlass, &directory)
-    }
+    let (suite, tests, windlass, directory) = (&suite, &tests, &windlass, &directory);
+    let run = Run { args, suite, tests, windlass, directory };
+    if args.control_plane { run.on_control_planes() } else { run.on_cluster() }
 }
 
-/// Runs the tests on a cluster with nodes, and writes the book's page if all tests of the set are selected.
-fn run_on_cluster(
-    args: &Args,
-    suite: &Suite,
-    tests: &[Test],
-    windlass: &Path,
-    directory: &Path,
-) -> Result<()> {
-    let version = cluster::containerd_version(&args.peer)?;
-    let file = directory.join(args.set.file());
-    let runtime = runtime::name(&version);
-    let mut results =
-        if args.again { Results::load(&file, runtime)? } else { Results::new(&file, runtime) };
-    let (mut possible, mut impossible) = (Vec::new(), Outcomes::new());
-    for test in tests {
-        if outcome_of(&results.outcomes, test).state == State::Passed {
-            continue;
-        }
-        match runtime::obstacle(&test.name, &version) {
-            None => possible.push(test),
-            Some(message) => {
-                let skipped = Outcome { message, ..Outcome::new(State::Skipped) };
-                impossible.insert(test.name.clone(), skipped);
+/// A run of the chosen tests.
+struct Run<'a> {
+    args: &'a Args,
+    suite: &'a Suite,
+    tests: &'a [Test],
+    windlass: &'a Path,
+    /// The directory for results and logs.
+    directory: &'a Path,
+}
+
+impl Run<'_> {
+    /// Runs the tests on a cluster with nodes, and writes the book's page if all tests of the set are selected.
+    fn on_cluster(&self) -> Result<()> {
+        let Self { args, suite, tests, windlass, directory } = *self;
+        let version = cluster::containerd_version(&args.peer)?;
+        let file = directory.join(args.set.file());
+        let runtime = runtime::name(&version);
+        let mut results =
+            if args.again { Results::load(&file, runtime)? } else { Results::new(&file, runtime) };
+        let (mut possible, mut impossible) = (Vec::new(), Outcomes::new());
+        for test in tests {
+            if outcome_of(&results.outcomes, test).state == State::Passed {
+                continue;
+            }
+            match runtime::obstacle(&test.name, &version) {
+                None => possible.push(test),
+                Some(message) => {
+                    let skipped = Outcome { message, ..Outcome::new(State::Skipped) };
+                    impossible.insert(test.name.clone(), skipped);
+                }
             }
         }
+        results.add(impossible)?;
+        let images = step("make images", || images::make(&suite.images()?, &args.peer, directory))?;
+        let place = directory.join("cluster");
+        let started = Instant::now();
+        let cluster = step("start a cluster", || {
+            let _ = std::fs::remove_dir_all(&place);
+            file::create_directory(&place)?;
+            Cluster::start(windlass, &args.peer, &images, &place)
+        })?;
+        step(&format!("{} tests", possible.len()), || {
+            run_on_target(cluster.target(), suite, &possible, args.jobs, &mut results)
+        })?;
+        drop(cluster);
+        let minutes = started.elapsed().as_secs() / 60;
+        if args.is_everything() || args.again {
+            let cores = thread::available_parallelism().map_or(1, usize::from);
+            let date = output(&mut program("date", ["-u", "+%-d %B %Y"]))?;
+            let setting = format!(
+                "Run on {} on {cores} cores with {};\nthe last run took {minutes} minutes.",
+                date.trim(),
+                results.runtimes()
+            );
+            let all = suite.tests(args.set, &list::Selection::default(), directory)?;
+            let page = page::render(args.set, &all, &results.outcomes, &setting)?;
+            file::write(&workspace_root().join(args.set.page()), page)?;
+        }
+        summarize(tests, &results, &file)
     }
-    results.add(impossible)?;
-    let images = step("make images", || images::make(&suite.images()?, &args.peer, directory))?;
-    let place = directory.join("cluster");
-    let started = Instant::now();
-    let cluster = step("start a cluster", || {
-        let _ = std::fs::remove_dir_all(&place);
-        file::create_directory(&place)?;
-        Cluster::start(windlass, &args.peer, &images, &place)
-    })?;
-    step(&format!("{} tests", possible.len()), || {
-        run_on_target(cluster.target(), suite, &possible, args.jobs, &mut results)
-    })?;
-    drop(cluster);
-    let minutes = started.elapsed().as_secs() / 60;
-    if args.is_everything() || args.again {
-        let cores = thread::available_parallelism().map_or(1, usize::from);
-        let date = output(&mut program("date", ["-u", "+%-d %B %Y"]))?;
-        let setting = format!(
-            "Run on {} on {cores} cores with {};\nthe last run took {minutes} minutes.",
-            date.trim(),
-            results.runtimes()
-        );
-        let all = suite.tests(args.set, &list::Selection::default(), directory)?;
-        let page = page::render(args.set, &all, &results.outcomes, &setting)?;
-        file::write(&workspace_root().join(args.set.page()), page)?;
+
+    /// Runs the tests on Windlass' control plane and, unless only ours is wanted, on upstream's.
+    fn on_control_planes(&self) -> Result<()> {
+        let Self { args, suite, tests, windlass, directory } = *self;
+        let mut sides = vec![Side::Windlass(windlass.to_owned())];
+        if !args.ours && has_upstream_binaries(&args.peer) {
+            sides.push(Side::Upstream(args.peer.clone()));
+        }
+        let mut columns = Vec::new();
+        for side in sides {
+            let place = directory.join(side.name());
+            columns.push(step(&format!("{} tests on {}", tests.len(), side.name()), || {
+                let mut control_plane = ControlPlane::start(side, windlass, &place)?;
+                measure(&mut control_plane, suite, tests, args.jobs)
+            })?);
+        }
+        let result = report::Report { tests, columns: &columns, suite: suite.program() };
+        let file = directory.join("control-plane.json");
+        result.write(&file)?;
+        result.print();
+        println!("\nresult: {}", file.display());
+        let ours = columns.first().map_or(0, |column| column.count(tests, State::Passed));
+        if ours == tests.len() {
+            return Ok(());
+        }
+        fail(format!("{} of {} tests did not pass on Windlass", tests.len() - ours, tests.len()))
     }
-    summarize(tests, &results, &file)
 }
 
 /// Runs the tests in parallel, then the serial ones, and repeats those that did not pass.
@@ -263,37 +295,6 @@ fn summarize(tests: &[Test], results: &Results, file: &Path) -> Result<()> {
         return Ok(());
     }
     fail(format!("{} of {} tests did not pass", tests.len() - passed, tests.len()))
-}
-
-fn run_on_control_planes(
-    args: &Args,
-    suite: &Suite,
-    tests: &[Test],
-    windlass: &Path,
-    directory: &Path,
-) -> Result<()> {
-    let mut sides = vec![Side::Windlass(windlass.to_owned())];
-    if !args.ours && has_upstream_binaries(&args.peer) {
-        sides.push(Side::Upstream(args.peer.clone()));
-    }
-    let mut columns = Vec::new();
-    for side in sides {
-        let place = directory.join(side.name());
-        columns.push(step(&format!("{} tests on {}", tests.len(), side.name()), || {
-            let mut control_plane = ControlPlane::start(side, windlass, &place)?;
-            measure(&mut control_plane, suite, tests, args.jobs)
-        })?);
-    }
-    let result = report::Report { tests, columns: &columns, suite: suite.program() };
-    let file = directory.join("control-plane.json");
-    result.write(&file)?;
-    result.print();
-    println!("\nresult: {}", file.display());
-    let ours = columns.first().map_or(0, |column| column.count(tests, State::Passed));
-    if ours == tests.len() {
-        return Ok(());
-    }
-    fail(format!("{} of {} tests did not pass on Windlass", tests.len() - ours, tests.len()))
 }
 
 /// Runs all tests on one control plane. Those that need nodes come last, because nodes would attract the Pods of the

@@ -100,7 +100,7 @@ impl Bench {
         self.idle()?;
         self.prepare_namespace()?;
         let config_map = self.body("config-map", &config_map())?;
-        let pod = self.body("pod", &pod())?;
+        let pod = self.body("pod", &pod()?)?;
         for (connections, streams) in [(8, 8), (64, 1)] {
             let how = format!("64 in flight on {connections} connections");
             let load = |path: &Path, kind: &str, requests| {
@@ -278,26 +278,8 @@ pub(super) fn config_map() -> String {
 }
 
 /// Returns a Pod like a Deployment's, of 2.5 KB in the store. It is bound to a node, so that it is not scheduled.
-fn pod() -> String {
-    let variable = |number: usize| serde_json::json!({"name": format!("SETTING_{number}"), "value": format!("the value of setting number {number}")});
-    let object = serde_json::json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {
-            "generateName": "web-5d4f8c7b9-",
-            "labels": {"app": "web", "pod-template-hash": "5d4f8c7b9"},
-            "annotations": {"example.com/purpose": "load"},
-        },
-        "spec": {
-            "nodeName": "node-1",
-            "containers": [{
-                "name": "web",
-                "image": "registry.example.com/team/web:1.2.3",
-                "ports": [{"containerPort": 8080}],
-                "env": (0..8).map(variable).collect::<Vec<_>>(),
-                "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}},
-                "readinessProbe": {"httpGet": {"path": "/", "port": 8080}},
-            }],
-        },
-    });
-    object.to_string()
+fn pod() -> Result<String> {
+    let text = include_str!("../../../crates/server/apiserver/benches/pod.json");
+    let pod: serde_json::Value = serde_json::from_str(text)?;
+    Ok(pod.to_string())
 }

@@ -1,15 +1,18 @@
 //! Measures creates, gets and lists per second, in process and over TLS, and their processor time: `cargo bench -p
 //! apiserver`. An argument after `--` selects benchmarks whose name contains it.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::LazyLock,
+    time::{Duration, Instant},
+};
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 #[path = "../tests/it/harness.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, reason = "benchmarks use a part of the tests' harness")]
 mod harness;
 
 use harness::{Api, Identity, TestServer, start, validity};
@@ -54,28 +57,16 @@ where
     println!("{what:50} {rate:10.0}/s {:10.1} µs of processor each", each * 1e6);
 }
 
-/// Returns a Pod as a Deployment creates it.
+/// A Pod as a Deployment creates it.
+static POD: LazyLock<Value> =
+    LazyLock::new(|| serde_json::from_str(include_str!("pod.json")).unwrap());
+
 fn pod(name: &str) -> Value {
-    let variable = |n: usize| json!({"name": format!("SETTING_{n}"), "value": format!("the value of setting number {n}")});
-    json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "labels": {"app": "web", "pod-template-hash": "5d4f8c7b9"},
-            "annotations": {"example.com/purpose": "load"},
-        },
-        "spec": {
-            "nodeName": "node-1",
-            "containers": [{
-                "name": "web",
-                "image": "registry.example.com/team/web:1.2.3",
-                "ports": [{"containerPort": 8080}],
-                "env": (0..8).map(variable).collect::<Vec<_>>(),
-                "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}},
-                "readinessProbe": {"httpGet": {"path": "/", "port": 8080}},
-            }],
-        },
-    })
+    let mut pod = POD.clone();
+    let metadata = pod["metadata"].as_object_mut().unwrap();
+    metadata.remove("generateName");
+    metadata.insert("name".to_owned(), name.into());
+    pod
 }
 
 async fn all(server: &TestServer, api: Api, how: &str) {

@@ -12,8 +12,10 @@ use e2e::{
     until, until_within,
 };
 use pki::{AltName, Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
-use serde_json::Value;
+use serde_json::{Value, json};
 
+/// The URL of the boot server.
+pub(crate) const SERVER: &str = "https://192.0.2.254:8443";
 pub(crate) const MAC: &str = "52:54:00:a1:9c:ae";
 const NODE: &str = "rack-525400a19cae";
 /// The limit of a boot from power-on to Ready, with two passes through the firmware and without acceleration.
@@ -93,11 +95,40 @@ pub(crate) fn image(rack: &Rack<'_>, applications: &[&Path]) {
     println!("built the image in {:?}", start.elapsed());
 }
 
+/// Writes the boot server's files for the machine, which runs from memory with this Butane config. `name` is that of
+/// its profile, group and config.
+pub(crate) fn provision_in_memory(rack: &Rack<'_>, name: &str, config: &Value) {
+    let own = "uuid=${uuid}&mac=${mac:hexhyp}&nonce={{.request.nonce}}";
+    let args = [
+        "initrd=initrd.img".to_owned(),
+        "initrd=rootfs.img".to_owned(),
+        "ignition.firstboot".to_owned(),
+        "ignition.platform.id=metal".to_owned(),
+        format!("ignition.config.url={SERVER}/ignition?{own}"),
+        format!("windlass.report={SERVER}/report?{own}"),
+        "console=ttyS0".to_owned(),
+        "quiet".to_owned(),
+    ];
+    let initrd = ["/assets/initrd.img", "/assets/rootfs.img"];
+    let boot = json!({"kernel": "/assets/vmlinuz", "initrd": initrd, "args": args});
+    let ignition = format!("{name}.yaml");
+    let profile = json!({"id": name, "ignition_id": ignition, "boot": boot});
+    let group = json!({"id": name, "profile": name, "selector": {"mac": MAC}});
+    let store = rack.path("store");
+    for directory in ["profiles", "groups", "ignition"] {
+        fs::create_dir_all(store.join(directory)).unwrap();
+    }
+    fs::write(store.join(format!("profiles/{name}.json")), profile.to_string()).unwrap();
+    fs::write(store.join(format!("groups/{name}.json")), group.to_string()).unwrap();
+    // Butane's configs are YAML, which includes JSON.
+    fs::write(store.join("ignition").join(ignition), config.to_string()).unwrap();
+}
+
 fn enroll(rack: &Rack<'_>) {
     let name = |path: &str| rack.path(path).display().to_string();
     let (kubeconfig, store) = (name("admin.conf"), name("store"));
     let usual = ["enroll", "rack", "--mac", MAC, "--profile", "node", "--image", "/assets"];
-    let more = ["--boot-server", "https://192.0.2.254:8443", "--install", "/dev/vda"];
+    let more = ["--boot-server", SERVER, "--install", "/dev/vda"];
     let rest = ["--install-once", "--arg", "console=ttyS0", "--arg", "quiet"];
     let place = ["--kubeconfig", &kubeconfig, "--data-path", &store];
     rack.metal(&[&usual[..], &more, &rest, &place].concat()).ok();

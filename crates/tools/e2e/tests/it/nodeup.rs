@@ -12,10 +12,11 @@ use e2e::{BootMethod, Guest, Machines, Rack, lock_machine, until_within};
 use pki::{Authority, KeyAlgorithm, Validity};
 use serde_json::{Value, json};
 
-use crate::metal::{BIOS, BOOT_TIMEOUT, MAC, are_installed, certificates, image};
+use crate::metal::{
+    BIOS, BOOT_TIMEOUT, MAC, SERVER, are_installed, certificates, image, provision_in_memory,
+};
 
 const ADDRESS: &str = "192.0.2.101";
-const SERVER: &str = "https://192.0.2.254:8443";
 const CLUSTER: &str = "demo.example.com";
 const STORE: &str = "/var/lib/kops-store/demo.example.com";
 const CONFIG: &str =
@@ -168,21 +169,6 @@ fn packages(rack: &Rack<'_>) -> Vec<String> {
 
 /// Writes the boot server's files for the machine, which runs from memory and accepts one SSH key.
 fn provision(rack: &Rack<'_>, key: &str) {
-    let own = "uuid=${uuid}&mac=${mac:hexhyp}&nonce={{.request.nonce}}";
-    let args = [
-        "initrd=initrd.img".to_owned(),
-        "initrd=rootfs.img".to_owned(),
-        "ignition.firstboot".to_owned(),
-        "ignition.platform.id=metal".to_owned(),
-        format!("ignition.config.url={SERVER}/ignition?{own}"),
-        format!("windlass.report={SERVER}/report?{own}"),
-        "console=ttyS0".to_owned(),
-        "quiet".to_owned(),
-    ];
-    let initrd = ["/assets/initrd.img", "/assets/rootfs.img"];
-    let boot = json!({"kernel": "/assets/vmlinuz", "initrd": initrd, "args": args});
-    let profile = json!({"id": "node", "ignition_id": "node.yaml", "boot": boot});
-    let group = json!({"id": "node", "profile": "node", "selector": {"mac": MAC}});
     let file = |path: &str, mode: u32, text: &str| json!({"path": path, "mode": mode, "overwrite": true, "contents": {"inline": text}});
     let script = |text: &str| text.replace("$CONFIG", CONFIG).replace("$CONF", CONF);
     let keysets = keysets();
@@ -213,16 +199,7 @@ fn provision(rack: &Rack<'_>, key: &str) {
         "storage": {"files": files},
         "systemd": {"units": [{"name": "prepare.service", "enabled": true, "contents": PREPARE_UNIT}]},
     });
-    fs::create_dir_all(rack.path("store/profiles")).unwrap();
-    fs::create_dir_all(rack.path("store/groups")).unwrap();
-    fs::create_dir_all(rack.path("store/ignition")).unwrap();
-    for (name, object) in [
-        ("profiles/node.json", profile),
-        ("groups/node.json", group),
-        ("ignition/node.yaml", config),
-    ] {
-        fs::write(rack.path("store").join(name), object.to_string()).unwrap();
-    }
+    provision_in_memory(rack, "node", &config);
 }
 
 /// Returns one property of a unit.

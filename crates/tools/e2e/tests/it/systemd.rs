@@ -1,15 +1,16 @@
 //! `windlass init` on a virtual machine with Debian, systemd and cgroup v2.
 
-use std::{fs, time::Instant};
+use std::time::Instant;
 
 use e2e::{BootMethod, Guest, Machines, Rack, lock_machine, until, until_within};
 use serde_json::json;
 
-use crate::metal::{BIOS, BOOT_TIMEOUT, MAC, are_installed, certificates, image};
+use crate::metal::{
+    BIOS, BOOT_TIMEOUT, MAC, are_installed, certificates, image, provision_in_memory,
+};
 
 const ADDRESS: &str = "192.0.2.100";
 const NODE: &str = "guest";
-const SERVER: &str = "https://192.0.2.254:8443";
 
 /// The configuration of a machine without a registry and without etcd. No preflight check is ignored.
 const CONFIGURATION: &str = "
@@ -48,23 +49,7 @@ const STATIC: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-sc
 
 /// Writes the boot server's files for the machine, which runs from memory and accepts one SSH key.
 fn provision(rack: &Rack<'_>, key: &str) {
-    let own = "uuid=${uuid}&mac=${mac:hexhyp}&nonce={{.request.nonce}}";
-    let args = [
-        "initrd=initrd.img".to_owned(),
-        "initrd=rootfs.img".to_owned(),
-        "ignition.firstboot".to_owned(),
-        "ignition.platform.id=metal".to_owned(),
-        format!("ignition.config.url={SERVER}/ignition?{own}"),
-        format!("windlass.report={SERVER}/report?{own}"),
-        "console=ttyS0".to_owned(),
-        "quiet".to_owned(),
-    ];
-    let initrd = ["/assets/initrd.img", "/assets/rootfs.img"];
-    let boot = json!({"kernel": "/assets/vmlinuz", "initrd": initrd, "args": args});
-    let profile = json!({"id": "plane", "ignition_id": "plane.yaml", "boot": boot});
-    let group = json!({"id": "plane", "profile": "plane", "selector": {"mac": MAC}});
     let file = |path: &str, text: &str| json!({"path": path, "mode": 0o644, "overwrite": true, "contents": {"inline": text}});
-    // Butane's configs are YAML, which includes JSON.
     let config = json!({
         "variant": "fcos",
         "version": "1.5.0",
@@ -72,15 +57,7 @@ fn provision(rack: &Rack<'_>, key: &str) {
         "storage": {"files": [file("/etc/hostname", NODE), file("/etc/kubeadm.yaml", CONFIGURATION)]},
         "systemd": {"units": [{"name": "plane.service", "enabled": true, "contents": UNIT}]},
     });
-    fs::create_dir_all(rack.path("store/profiles")).unwrap();
-    fs::create_dir_all(rack.path("store/ignition")).unwrap();
-    for (name, object) in [
-        ("profiles/plane.json", profile),
-        ("groups/plane.json", group),
-        ("ignition/plane.yaml", config),
-    ] {
-        fs::write(rack.path("store").join(name), object.to_string()).unwrap();
-    }
+    provision_in_memory(rack, "plane", &config);
     rack.metal(&["check", "--data-path", &rack.path("store").display().to_string()]).ok();
 }
 
