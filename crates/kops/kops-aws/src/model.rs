@@ -74,7 +74,7 @@ impl<M> BuiltModel<M> {
 }
 
 /// The inputs of a model that are the same on all clouds.
-struct Gathered {
+struct CommonInputs {
     complete: CompleteCluster,
     node: NodeInputs,
     addons: BTreeMap<String, String>,
@@ -89,7 +89,7 @@ pub fn build_model(
     world: World,
     now: SystemTime,
 ) -> Result<BuiltModel, Error> {
-    let Gathered { complete, node, addons, ssh_keys, keysets } =
+    let CommonInputs { complete, node, addons, ssh_keys, keysets } =
         gather(registry, from, world, now)?;
     let CompleteCluster { cluster, groups, world } = complete;
     if ssh_keys.all.len() > 1 {
@@ -111,7 +111,7 @@ pub fn build_gce_model(
     world: World,
     now: SystemTime,
 ) -> Result<BuiltModel<gce::Model>, Error> {
-    let Gathered { complete, node, addons, ssh_keys, keysets } =
+    let CommonInputs { complete, node, addons, ssh_keys, keysets } =
         gather(registry, from, world, now)?;
     let CompleteCluster { cluster, groups, .. } = complete;
     let inputs = GceInputs { node, ssh_keys: ssh_keys.all, addons };
@@ -129,7 +129,7 @@ fn gather(
     from: &ModelInputs<'_>,
     world: World,
     now: SystemTime,
-) -> Result<Gathered, Error> {
+) -> Result<CommonInputs, Error> {
     let complete = complete_objects(from.user, from.groups, world)?;
     check_supported(&complete.cluster, &complete.groups)?;
     let ssh_keys = ssh_keys(from.stored, from.ssh_public_key)?;
@@ -148,7 +148,7 @@ fn gather(
     for keyset in &keysets.all {
         node.keysets.insert(keyset.name.clone(), keyset.public()?);
     }
-    Ok(Gathered { complete, node, addons, ssh_keys, keysets })
+    Ok(CommonInputs { complete, node, addons, ssh_keys, keysets })
 }
 
 /// Builds a model. All unknown hashes are reported at once, because there are more than a dozen.

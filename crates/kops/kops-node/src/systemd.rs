@@ -39,7 +39,7 @@ use self::{
     accounts::Accounts,
     assets::Downloads,
     certificates::{Issued, Issuer, kubeconfig},
-    files::{Bytes, Wanted},
+    files::{Bytes, DesiredFile},
     services::Services,
 };
 use crate::{
@@ -276,7 +276,7 @@ impl Carrier<'_> {
             if !file.on_change.is_empty() {
                 self.mark_if_different(&path, content.as_ref(), &mark)?;
             }
-            let wanted = Wanted {
+            let wanted = DesiredFile {
                 path: path.clone(),
                 content,
                 mode: file.mode.as_deref(),

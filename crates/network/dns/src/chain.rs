@@ -170,7 +170,7 @@ impl Context {
     }
 }
 
-/// The server of a chain, which plugins ask about other names.
+/// The server of a chain, with which plugins resolve other names.
 pub(crate) trait Server: Send + Sync {
     fn context(&self) -> &Context;
 

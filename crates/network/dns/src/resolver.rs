@@ -34,7 +34,7 @@ pub(crate) struct Resolver {
 
 /// The origin of a query.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Via {
+pub(crate) struct QueryOrigin {
     pub(crate) client: SocketAddr,
     pub(crate) port: u16,
     pub(crate) tcp: bool,
@@ -53,7 +53,7 @@ impl Resolver {
 
     /// Returns the messages that answer a packet: several ones for a zone transfer, none for a packet that gets no
     /// answer.
-    pub(crate) async fn answer(self: Arc<Self>, packet: &[u8], via: Via) -> Answers {
+    pub(crate) async fn answer(self: Arc<Self>, packet: &[u8], via: QueryOrigin) -> Answers {
         let is_response = packet.get(2).is_none_or(|flags| flags & 0x80 != 0);
         if is_response {
             // Answering it could start an endless exchange between two servers.

@@ -12,7 +12,7 @@ use tokio::{
 use crate::{
     corefile::Timeouts,
     observe::Metrics,
-    resolver::{Answers, Resolver, Via},
+    resolver::{Answers, QueryOrigin, Resolver},
 };
 
 /// The resolver of the newest Corefile.
@@ -73,7 +73,7 @@ pub(crate) async fn udp(
                 continue;
             }
         };
-        let via = Via { client, port, tcp: false };
+        let via = QueryOrigin { client, port, tcp: false };
         let packet = buffer[..length].to_vec();
         let mut answering = Box::pin(answer(current.get(), packet, via, metrics.clone()));
         // Most queries are answered from memory, without a task of their own.
@@ -105,7 +105,7 @@ pub(crate) async fn tcp(
     let Timeouts { read, write, idle, queries } = timeouts;
     let limits = serve::dns::Limits { connections: CONNECTIONS, read, write, idle, queries };
     let answer = move |packet: Vec<u8>, client| {
-        let via = Via { client, port, tcp: true };
+        let via = QueryOrigin { client, port, tcp: true };
         answer(current.get(), packet, via, metrics.clone())
     };
     serve::dns::serve(listener, limits, tasks, answer).await;
@@ -115,7 +115,7 @@ pub(crate) async fn tcp(
 async fn answer(
     resolver: Arc<Resolver>,
     packet: Vec<u8>,
-    via: Via,
+    via: QueryOrigin,
     metrics: Arc<Metrics>,
 ) -> Answers {
     let start = Instant::now();

@@ -334,7 +334,7 @@ type Node = BTreeMap<RecordType, Vec<Record>>;
 
 /// The result of a lookup in a zone.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum LookupResult {
     /// The name has these records.
     Records(Vec<Record>),
     /// The name is an alias for another one. The records are the aliases on the way to it.
@@ -424,12 +424,12 @@ impl ZoneData {
     }
 
     /// Looks up a name, and follows aliases within the zone.
-    pub(crate) fn find(&self, name: &Name, kind: RecordType) -> Found {
+    pub(crate) fn find(&self, name: &Name, kind: RecordType) -> LookupResult {
         let (mut records, mut name) = (Vec::new(), name.clone());
         for _ in 0..MAX_ALIASES {
-            let Some(node) = self.node(&name) else { return Found::NoName(records) };
+            let Some(node) = self.node(&name) else { return LookupResult::NoName(records) };
             let node = match node {
-                Match::Delegated(servers) => return Found::Delegation(servers),
+                Match::Delegated(servers) => return LookupResult::Delegation(servers),
                 Match::Node(node) => node,
             };
             let owned = |found: &Vec<Record>| {
@@ -437,23 +437,23 @@ impl ZoneData {
             };
             if kind == RecordType::ANY {
                 records.extend(node.values().flat_map(owned));
-                return Found::Records(records);
+                return LookupResult::Records(records);
             }
             if let Some(found) = node.get(&kind) {
                 records.extend(owned(found));
-                return Found::Records(records);
+                return LookupResult::Records(records);
             }
             let alias = node.get(&RecordType::CNAME).and_then(|aliases| aliases.first());
             let Some(RData::CNAME(target)) = alias.map(|alias| &alias.data) else {
-                return Found::NoData(records);
+                return LookupResult::NoData(records);
             };
             records.extend(alias.map(|alias| renamed(alias, &name)));
             if !self.origin.zone_of(&target.0) {
-                return Found::Alias { records, target: target.0.clone() };
+                return LookupResult::Alias { records, target: target.0.clone() };
             }
             name = target.0.clone();
         }
-        Found::Records(records)
+        LookupResult::Records(records)
     }
 
     /// Returns the node of a name: its own, or that of a wildcard. `None` if the zone does not have the name.

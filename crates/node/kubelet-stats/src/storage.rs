@@ -78,7 +78,7 @@ pub(crate) struct StoredPod {
     pub(crate) files: FileUsage,
     /// The NFS volumes, whose server may not answer.
     of_servers: Vec<(PathBuf, VolumeInfo)>,
-    /// The volumes to ask CSI drivers about.
+    /// The volumes whose usage CSI drivers report.
     of_drivers: Vec<(PublishedVolume, VolumeInfo)>,
 }
 
@@ -332,10 +332,10 @@ fn is_ephemeral(volume: &Volume) -> bool {
     volume.config_map.is_some() || volume.empty_dir.as_ref().is_some_and(|e| on_disk(&e.medium))
 }
 
-type Of = fn(&Stored) -> u64;
+type Getter = fn(&Stored) -> u64;
 
 /// The metrics of claims' volumes.
-const METRICS: [(&str, &str, Of); 6] = [
+const METRICS: [(&str, &str, Getter); 6] = [
     (
         "kubelet_volume_stats_available_bytes",
         "[ALPHA] Number of available bytes in the volume",

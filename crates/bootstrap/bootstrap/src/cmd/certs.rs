@@ -44,7 +44,7 @@ pub(super) enum Command {
         #[command(flatten)]
         output: Output,
         #[command(flatten)]
-        reach: Reach,
+        reach: ClusterAccess,
         #[command(flatten)]
         flags: Box<ClusterFlags>,
     },
@@ -54,7 +54,7 @@ pub(super) enum Command {
         /// as admin.conf
         name: String,
         #[command(flatten)]
-        reach: Reach,
+        reach: ClusterAccess,
         #[command(flatten)]
         flags: Box<ClusterFlags>,
     },
@@ -79,7 +79,7 @@ pub(super) enum Command {
 
 /// The access to a cluster whose configuration is read if no file is given.
 #[derive(Debug, clap::Args)]
-pub(super) struct Reach {
+pub(super) struct ClusterAccess {
     /// The kubeconfig file to use when talking to the cluster
     #[arg(long, default_value = "/etc/kubernetes/admin.conf")]
     kubeconfig: PathBuf,

@@ -14,13 +14,13 @@ use super::record::{Key, Object};
 const MANAGER: &str = "windlass-manifests";
 
 /// An object of a file with its resource.
-pub(super) struct Located {
+pub(super) struct ManifestObject {
     pub(super) resource: Resource,
     key: Key,
     object: Value,
 }
 
-impl Located {
+impl ManifestObject {
     pub(super) fn to_record(&self, file: &str, existed: bool) -> Object {
         Object::new(&self.resource, &self.key, file, existed)
     }
@@ -70,7 +70,7 @@ impl Kinds {
         &mut self,
         client: &Client,
         mut object: Value,
-    ) -> Result<Result<(Key, Located), String>, client::Error> {
+    ) -> Result<Result<(Key, ManifestObject), String>, client::Error> {
         let (version, kind) =
             (object.text("apiVersion").to_owned(), object.text("kind").to_owned());
         let name = object.name().to_owned();
@@ -114,7 +114,7 @@ impl Kinds {
             namespaced: found.namespaced,
         };
         let key = Key { group: group.to_owned(), kind, namespace, name };
-        Ok(Ok((key.clone(), Located { resource, key, object })))
+        Ok(Ok((key.clone(), ManifestObject { resource, key, object })))
     }
 
     async fn of(
@@ -142,7 +142,7 @@ impl Kinds {
 }
 
 /// Reports whether an object exists, as far as is known.
-pub(super) async fn exists(client: &Client, at: &Located) -> Result<bool, client::Error> {
+pub(super) async fn exists(client: &Client, at: &ManifestObject) -> Result<bool, client::Error> {
     let got = client.get::<Value>(&at.resource, &at.key.namespace, &at.key.name).await;
     Ok(!answered(got)?.is_err_and(|error| error.is_not_found()))
 }
@@ -150,7 +150,7 @@ pub(super) async fn exists(client: &Client, at: &Located) -> Result<bool, client
 /// Applies an object, and returns its UID. Unknown fields are errors.
 pub(super) async fn apply(
     client: &Client,
-    at: &Located,
+    at: &ManifestObject,
 ) -> Result<Result<String, String>, client::Error> {
     let path = at.resource.object(&at.key.namespace, &at.key.name, "");
     let path = format!("{path}?fieldManager={MANAGER}&force=true&fieldValidation=Strict");

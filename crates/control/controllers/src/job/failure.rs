@@ -4,7 +4,7 @@ use crate::views::{FailureRule, Job, OnExitCodes, Pod};
 
 /// The effect of a Pod's failure on its Job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Meaning {
+pub(super) enum FailureEffect {
     /// Counts towards the backoff limit.
     Counts,
     /// Does not count.
@@ -22,17 +22,18 @@ pub(super) fn failed(job: &Job, pod: &Pod) -> bool {
 }
 
 /// Returns the effect of the first rule that matches a failed Pod.
-pub(super) fn meaning(job: &Job, pod: &Pod) -> Meaning {
+pub(super) fn meaning(job: &Job, pod: &Pod) -> FailureEffect {
     let rules = job.spec.pod_failure_policy.iter().flat_map(|policy| &policy.rules);
     let fitting = rules.enumerate().find_map(|(at, rule)| Some((at, rule, fits(rule, pod)?)));
-    let Some((at, rule, description)) = fitting else { return Meaning::Counts };
+    let Some((at, rule, description)) = fitting else { return FailureEffect::Counts };
     match rule.action.as_str() {
-        "Ignore" => Meaning::Ignored,
-        "FailIndex" => Meaning::FailsIndex,
-        "FailJob" => {
-            Meaning::FailsJob(format!("{description} matching {} rule at index {at}", rule.action))
-        }
-        _ => Meaning::Counts,
+        "Ignore" => FailureEffect::Ignored,
+        "FailIndex" => FailureEffect::FailsIndex,
+        "FailJob" => FailureEffect::FailsJob(format!(
+            "{description} matching {} rule at index {at}",
+            rule.action
+        )),
+        _ => FailureEffect::Counts,
     }
 }
 
@@ -93,12 +94,12 @@ mod tests {
         let not = json!([{"type": "DisruptionTarget", "status": "False"}]);
         let odd = json!([{"type": "Odd", "status": "False"}]);
         for (conditions, main, other, wanted) in [
-            (disrupted, 42, 0, Meaning::Ignored),
-            (odd, 42, 0, Meaning::Counts),
-            (not, 42, 0, Meaning::FailsJob(lost.to_owned())),
-            (json!(null), 0, 42, Meaning::FailsIndex),
-            (json!(null), 1, 0, Meaning::Counts),
-            (json!(null), 0, 0, Meaning::Counts),
+            (disrupted, 42, 0, FailureEffect::Ignored),
+            (odd, 42, 0, FailureEffect::Counts),
+            (not, 42, 0, FailureEffect::FailsJob(lost.to_owned())),
+            (json!(null), 0, 42, FailureEffect::FailsIndex),
+            (json!(null), 1, 0, FailureEffect::Counts),
+            (json!(null), 0, 0, FailureEffect::Counts),
         ] {
             assert_eq!(
                 meaning(&job, &pod(conditions.clone(), main, other)),
@@ -107,7 +108,7 @@ mod tests {
             );
         }
         let plain = Job::default();
-        assert_eq!(meaning(&plain, &pod(json!(null), 42, 0)), Meaning::Counts);
+        assert_eq!(meaning(&plain, &pod(json!(null), 42, 0)), FailureEffect::Counts);
     }
 
     /// A policy without rules, as the API serves it.

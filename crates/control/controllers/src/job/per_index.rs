@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::{
     backoff::wait_after,
-    failure::{Meaning, failed, meaning},
+    failure::{FailureEffect, failed, meaning},
     pods::{completion_index, ended_at, is_tracked},
 };
 use crate::views::{Job, Pod};
@@ -40,7 +40,7 @@ impl Failures {
     fn with(job: &Job, pod: &Pod) -> Self {
         let before = Self::before(pod);
         match meaning(job, pod) {
-            Meaning::Ignored => Self { ignored: before.ignored + 1, ..before },
+            FailureEffect::Ignored => Self { ignored: before.ignored + 1, ..before },
             _ => Self { counted: before.counted + 1, ..before },
         }
     }
@@ -64,9 +64,11 @@ pub(super) fn failed_indexes(job: &Job, pods: &[Arc<Pod>], before: BTreeSet<i64>
     let mut lost = before;
     for pod in pods.iter().filter(|pod| is_tracked(pod) && failed(job, pod)) {
         let over = match meaning(job, pod) {
-            Meaning::FailsIndex => true,
-            Meaning::Ignored => false,
-            Meaning::Counts | Meaning::FailsJob(_) => Failures::before(pod).counted >= limit,
+            FailureEffect::FailsIndex => true,
+            FailureEffect::Ignored => false,
+            FailureEffect::Counts | FailureEffect::FailsJob(_) => {
+                Failures::before(pod).counted >= limit
+            }
         };
         lost.extend(completion_index(pod).filter(|index| over && *index < completions));
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     backoff::backoff,
-    failure::{Meaning, failed, meaning},
+    failure::{FailureEffect, failed, meaning},
     indexes,
     per_index::{self, Failures, LastFailedPods},
     pods::{FINALIZER, INDEX, completion_index, is_ending, is_tracked},
@@ -92,7 +92,7 @@ fn tally(job: &Job, pods: &[Arc<Pod>]) -> Tally {
                 uncounted.succeeded.push(uid.clone());
             }
         } else if failed(job, pod)
-            && meaning(job, pod) != Meaning::Ignored
+            && meaning(job, pod) != FailureEffect::Ignored
             && !uncounted.failed.contains(uid)
         {
             uncounted.failed.push(uid.clone());
@@ -288,7 +288,7 @@ impl<'a> Snapshot<'a> {
             .map(|(seconds, start)| start.unix().saturating_add(seconds) - self.now.unix());
         let mut violations = self.pods.iter().filter(|pod| failed(job, pod)).filter_map(|pod| {
             match meaning(job, pod) {
-                Meaning::FailsJob(message) => Some(message),
+                FailureEffect::FailsJob(message) => Some(message),
                 _ => None,
             }
         });

@@ -28,7 +28,7 @@ pub struct Change {
 /// The state of a name at the provider, as far as this process knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum State {
-    /// This process has written nothing, so the records belong to someone else.
+    /// This process has written nothing, so the records belong to another writer.
     #[default]
     Foreign,
     /// A write has failed with an unknown outcome.

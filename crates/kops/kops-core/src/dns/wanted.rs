@@ -126,7 +126,7 @@ impl NodeIndex {
 
 /// The claims on one name.
 #[derive(Default)]
-struct Collected<'a> {
+struct NameClaims<'a> {
     /// The object of kube-system that claims the name.
     system: Option<&'a str>,
     addresses: BTreeSet<IpAddr>,
@@ -151,7 +151,7 @@ pub fn wanted<'a>(
     for all in [&mut system, &mut others] {
         all.sort_by_key(|claims| &claims.object);
     }
-    let mut names: BTreeMap<&str, Collected<'_>> = BTreeMap::new();
+    let mut names: BTreeMap<&str, NameClaims<'_>> = BTreeMap::new();
     for claims in system.into_iter().chain(others) {
         for problem in &claims.problems {
             wanted.problem(|| format!("{}: {problem}", claims.object));
@@ -178,7 +178,7 @@ pub fn wanted<'a>(
 
 /// Adds targets to the claims on a name.
 fn collect<'a>(
-    found: &mut Collected<'a>,
+    found: &mut NameClaims<'a>,
     targets: &'a [Target],
     index: &NodeIndex,
     options: AddressOptions,
@@ -206,7 +206,7 @@ fn collect<'a>(
 }
 
 /// Returns the records of a name.
-fn finish(name: &str, found: Collected<'_>, wanted: &mut DesiredRecords) -> Records {
+fn finish(name: &str, found: NameClaims<'_>, wanted: &mut DesiredRecords) -> Records {
     let mut records = Records::default();
     for address in found.addresses {
         records.add(address);

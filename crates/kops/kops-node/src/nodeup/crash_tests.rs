@@ -28,9 +28,9 @@ const DISK: [&str; 5] = ["/etc", "/opt", "/srv", "/mnt", "/var"];
 const MOST_WRITES: usize = 400;
 
 /// A control plane's disk and the store.
-struct Place(tempfile::TempDir);
+struct ControlPlaneDisk(tempfile::TempDir);
 
-impl Place {
+impl ControlPlaneDisk {
     fn new() -> Self {
         let place = Self(tempfile::tempdir().unwrap());
         let (mut ids, mut cas, mut keys) = (json!({}), json!({}), String::new());
@@ -169,7 +169,8 @@ async fn writes_files_of_a_control_plane() {
 
 /// Reports whether this host can kill the writer at a write.
 fn can_trace() -> bool {
-    let traced = Place::new().command().args(["strace", "-o", "/dev/null", "true"]).output();
+    let traced =
+        ControlPlaneDisk::new().command().args(["strace", "-o", "/dev/null", "true"]).output();
     let can = is_installed() && traced.is_ok_and(|output| output.status.success());
     if !can {
         println!("skipped: no strace, no etcd, or no right to mount");
@@ -184,7 +185,7 @@ fn crash_of_nodeup_at_every_write_is_repaired() {
     }
     println!("a control plane's files");
     for number in 1..MOST_WRITES {
-        let place = Place::new();
+        let place = ControlPlaneDisk::new();
         let killed = place.run(Some(number));
         if killed.status.success() {
             assert!(number > 30, "{number} writes");
@@ -201,7 +202,7 @@ fn crash_of_nodeup_at_every_write_is_repaired() {
 }
 
 /// Asserts that keys and certificates belong together, and that all static Pods exist.
-fn assert_whole(place: &Place, step: &str) {
+fn assert_whole(place: &ControlPlaneDisk, step: &str) {
     let directory = place.disk("upper", "/etc/kubernetes");
     for name in ["ca", "front-proxy-ca", "etcd/ca", "apiserver", "etcd/peer", "etcd/server"] {
         let path = |extension: &str| directory.join(format!("pki/{name}.{extension}"));

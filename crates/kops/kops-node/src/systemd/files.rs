@@ -13,8 +13,8 @@ use crate::systemd_error::SystemdError;
 const FILE_MODE: u32 = 0o644;
 const DIRECTORY_MODE: u32 = 0o755;
 
-/// The wanted state of a file or directory.
-pub(super) struct Wanted<'a> {
+/// The desired state of a file or directory.
+pub(super) struct DesiredFile<'a> {
     /// The path below the root.
     pub(super) path: PathBuf,
     /// The content; `None` for a directory.
@@ -64,7 +64,7 @@ pub(super) fn check(path: &Path, is_directory: bool) -> Result<(), SystemdError>
 
 /// Brings a file or directory into the wanted state. Returns `true` if anything was changed. An existing directory
 /// without an owner is left as it is, because others use it too.
-pub(super) fn apply(wanted: &Wanted<'_>, accounts: &Accounts) -> Result<bool, SystemdError> {
+pub(super) fn apply(wanted: &DesiredFile<'_>, accounts: &Accounts) -> Result<bool, SystemdError> {
     let path = &wanted.path;
     check(path, wanted.content.is_none())?;
     let (uid, gid) = accounts.owner(path, wanted.owner, wanted.group)?;
@@ -194,8 +194,8 @@ mod tests {
 
     use super::*;
 
-    fn wanted<'a>(path: &Path, text: &str, mode: Option<&'a str>) -> Wanted<'a> {
-        Wanted {
+    fn wanted<'a>(path: &Path, text: &str, mode: Option<&'a str>) -> DesiredFile<'a> {
+        DesiredFile {
             path: path.to_owned(),
             content: Some(Bytes::Text(text.into())),
             mode,
@@ -217,12 +217,12 @@ mod tests {
         assert!(apply(&wanted(&path, "x", None), &accounts).unwrap());
         assert_eq!(fs::metadata(&path).unwrap().ino(), written.ino());
         assert!(apply(&wanted(&path, "y", None), &accounts).unwrap());
-        let kept = Wanted { if_missing: true, ..wanted(&path, "z", None) };
+        let kept = DesiredFile { if_missing: true, ..wanted(&path, "z", None) };
         assert!(!apply(&kept, &accounts).unwrap());
         assert_eq!(fs::read_to_string(&path).unwrap(), "y");
         let program = dir.path().join("program");
         fs::write(&program, "y").unwrap();
-        let copy = Wanted { content: Some(Bytes::File(&program)), ..wanted(&path, "", None) };
+        let copy = DesiredFile { content: Some(Bytes::File(&program)), ..wanted(&path, "", None) };
         assert!(!apply(&copy, &accounts).unwrap());
         fs::write(&program, "yy").unwrap();
         assert!(apply(&copy, &accounts).unwrap());
@@ -240,12 +240,12 @@ mod tests {
         assert!(error.contains("symbolic link"), "{error}");
         let error = apply(&wanted(dir.path(), "x", None), &accounts).unwrap_err().to_string();
         assert!(error.contains("is a directory"), "{error}");
-        let below = Wanted { content: None, ..wanted(&target, "", None) };
+        let below = DesiredFile { content: None, ..wanted(&target, "", None) };
         assert!(apply(&below, &accounts).is_err());
         for mode in ["8", "77777", "rw", ""] {
             assert!(apply(&wanted(&target, "x", Some(mode)), &accounts).is_err(), "{mode}");
         }
-        let owned = Wanted { owner: Some("nobody-here"), ..wanted(&target, "x", None) };
+        let owned = DesiredFile { owner: Some("nobody-here"), ..wanted(&target, "x", None) };
         let error = apply(&owned, &accounts).unwrap_err().to_string();
         assert!(error.contains("user \"nobody-here\" does not exist"), "{error}");
         assert_eq!(fs::read_to_string(&target).unwrap(), "secret");
@@ -255,7 +255,7 @@ mod tests {
     fn leaves_existing_directories_alone() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("d");
-        let directory = Wanted { content: None, ..wanted(&path, "", Some("0755")) };
+        let directory = DesiredFile { content: None, ..wanted(&path, "", Some("0755")) };
         let accounts = Accounts::default();
         assert!(apply(&directory, &accounts).unwrap());
         set_mode(&path, 0o700).unwrap();

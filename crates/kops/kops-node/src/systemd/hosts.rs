@@ -6,7 +6,7 @@ use kops_core::nodeup::HostRecord;
 
 use super::{
     accounts::Accounts,
-    files::{Bytes, Wanted, apply},
+    files::{Bytes, DesiredFile, apply},
 };
 use crate::systemd_error::SystemdError;
 
@@ -17,7 +17,7 @@ const END: &str = "# End host entries managed by nodeup";
 pub(super) fn write(root: &Path, records: &[HostRecord]) -> Result<bool, SystemdError> {
     let path = root.join("etc/hosts");
     let text = fs::read_to_string(&path).map_err(SystemdError::io("read", &path))?;
-    let wanted = Wanted {
+    let wanted = DesiredFile {
         content: Some(Bytes::Text(merge(&text, records)?.into_bytes())),
         path,
         mode: None,

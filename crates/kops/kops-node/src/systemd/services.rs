@@ -13,7 +13,7 @@ use sys::Programs;
 
 use super::{
     accounts::Accounts,
-    files::{Bytes, Wanted, apply, check, metadata},
+    files::{Bytes, DesiredFile, apply, check, metadata},
 };
 use crate::{error::Error, systemd_error::SystemdError};
 
@@ -100,7 +100,7 @@ impl Services<'_> {
         for service in units(tasks) {
             let Some(definition) = &service.definition else { continue };
             let path = self.path(&service.name);
-            let wanted = Wanted {
+            let wanted = DesiredFile {
                 content: Some(Bytes::Text(definition.clone().into_bytes())),
                 path: path.clone(),
                 mode: None,

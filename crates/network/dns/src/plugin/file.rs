@@ -17,7 +17,7 @@ use super::files::watch;
 use crate::{
     chain::{Answer, Context, Failure, Next, Plugin, Request},
     directive::{CorefileError, Directive, Fallthrough},
-    zonefile::{Found, ZoneData},
+    zonefile::{LookupResult, ZoneData},
 };
 
 #[derive(Debug)]
@@ -115,29 +115,29 @@ impl Zone {
 }
 
 /// Returns the answer of a zone, and the alias whose target is in another zone.
-fn reply(request: &Request, data: &ZoneData, found: Found) -> (Message, Option<Name>) {
+fn reply(request: &Request, data: &ZoneData, found: LookupResult) -> (Message, Option<Name>) {
     let mut reply = request.authoritative(ResponseCode::NoError, Vec::new());
     let mut target = None;
     match found {
-        Found::Records(records) => {
+        LookupResult::Records(records) => {
             reply.authorities = data.name_servers();
             reply.additionals = data.addresses(&records);
             reply.answers = records;
         }
-        Found::Alias { records, target: other } => {
+        LookupResult::Alias { records, target: other } => {
             reply.answers = records;
             target = Some(other);
         }
-        Found::NoData(records) => {
+        LookupResult::NoData(records) => {
             reply.answers = records;
             reply.add_authority(data.negative_soa());
         }
-        Found::NoName(records) => {
+        LookupResult::NoName(records) => {
             reply.answers = records;
             reply.add_authority(data.negative_soa());
             reply.metadata.response_code = ResponseCode::NXDomain;
         }
-        Found::Delegation(servers) => {
+        LookupResult::Delegation(servers) => {
             reply.metadata.authoritative = false;
             reply.additionals = data.addresses(&servers);
             reply.authorities = servers;
@@ -156,7 +156,7 @@ impl Plugin for File {
             return Box::pin(async move { Err(Failure::new(ResponseCode::ServFail, error)) });
         };
         let found = data.find(request.name(), request.kind());
-        let is_unknown = matches!(&found, Found::NoName(aliases) if aliases.is_empty());
+        let is_unknown = matches!(&found, LookupResult::NoName(aliases) if aliases.is_empty());
         if is_unknown && self.fallthrough.covers(request.name()) {
             return next.answer(request);
         }

@@ -1,4 +1,4 @@
-//! The plugin `forward`: asks other servers.
+//! The plugin `forward`: forwards queries to other servers.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -265,7 +265,7 @@ impl Forward {
                 failure = Err(ForwardError::NoAnswer { server: server.address, reason });
             }
             if attempts == usize::MAX {
-                // Without a limit, a server that refuses connections would be asked without a pause.
+                // Without a limit, a server that refuses connections would be queried without a pause.
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         }

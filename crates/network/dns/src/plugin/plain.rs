@@ -38,7 +38,7 @@ impl Plugin for Any {
     }
 }
 
-/// Limits the answers over UDP that a client may ask for.
+/// Limits the size of answers over UDP that a client may request.
 #[derive(Debug)]
 pub(crate) struct BufSize(u16);
 
@@ -313,7 +313,7 @@ impl Plugin for LoadBalance {
     }
 }
 
-/// Removes the records that a client did not ask for.
+/// Removes the records that a client did not request.
 #[derive(Debug)]
 pub(crate) struct Minimal;
 

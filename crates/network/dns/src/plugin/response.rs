@@ -10,7 +10,7 @@ use hickory_proto::{
 /// The class of an answer, as the plugins `log` and `cache` distinguish them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
-    /// The records that were asked for, or a referral.
+    /// The requested records, or a referral.
     Success,
     /// The name does not exist, or has no records of the type.
     Denial,

@@ -12,8 +12,8 @@ use crate::{corefile, index::Index};
 
 const CLIENT: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 1, 0, 7)), 4000);
-const UDP: Via = Via { client: CLIENT, port: 53, tcp: false };
-const TCP: Via = Via { client: CLIENT, port: 53, tcp: true };
+const UDP: QueryOrigin = QueryOrigin { client: CLIENT, port: 53, tcp: false };
+const TCP: QueryOrigin = QueryOrigin { client: CLIENT, port: 53, tcp: true };
 
 fn context(index: Index, is_synced: bool) -> Context {
     let tasks = rt::Tasks::new(rt::Shutdown::new());
@@ -73,13 +73,13 @@ fn query(name: &str, kind: RecordType, payload: Option<u16>) -> Vec<u8> {
     message.to_vec().unwrap()
 }
 
-fn bytes(resolver: &Arc<Resolver>, packet: &[u8], via: Via) -> Option<Vec<u8>> {
+fn bytes(resolver: &Arc<Resolver>, packet: &[u8], via: QueryOrigin) -> Option<Vec<u8>> {
     let answers =
         resolver.clone().answer(packet, via).now_or_never().expect("it is answered at once");
     answers.into_iter().next()
 }
 
-fn local(resolver: &Arc<Resolver>, packet: &[u8], via: Via) -> Message {
+fn local(resolver: &Arc<Resolver>, packet: &[u8], via: QueryOrigin) -> Message {
     Message::from_vec(&bytes(resolver, packet, via).unwrap()).unwrap()
 }
 
@@ -165,7 +165,7 @@ fn rejects_or_ignores_invalid_queries() {
     assert!(bytes(&resolver, &changed(2, 0x81), UDP).is_none(), "a response");
     assert!(bytes(&resolver, &good[..2], UDP).is_none());
     assert_eq!(
-        local(&resolver, &good, Via { port: 54, ..UDP }).metadata.response_code,
+        local(&resolver, &good, QueryOrigin { port: 54, ..UDP }).metadata.response_code,
         ResponseCode::Refused,
         "not on this port"
     );
@@ -334,7 +334,7 @@ fn allows_blocks_filters_and_drops_by_client() {
     }
     assert!(show(&resolver, "a.blocked.example.", RecordType::AAAA).contains("SRV"), "allowed");
     assert_eq!(bytes(&resolver, &query("dropped.example.", RecordType::A, None), UDP), None);
-    let other = Via { client: "192.0.2.5:1".parse().unwrap(), ..UDP };
+    let other = QueryOrigin { client: "192.0.2.5:1".parse().unwrap(), ..UDP };
     assert!(bytes(&resolver, &query("dropped.example.", RecordType::A, None), other).is_some());
 }
 
@@ -376,7 +376,7 @@ fn makes_ipv6_addresses_for_clients_over_ipv6() {
     let resolver = with("dns64 {\n prefix 64:ff9b::/96\n }");
     let asked = query("known.example.", RecordType::AAAA, None);
     assert!(local(&resolver, &asked, UDP).answers.is_empty(), "the client has IPv4");
-    let over6 = Via { client: "[fd00::7]:1".parse().unwrap(), ..UDP };
+    let over6 = QueryOrigin { client: "[fd00::7]:1".parse().unwrap(), ..UDP };
     assert_eq!(local(&resolver, &asked, over6).answers[0].data.to_string(), "64:ff9b::c000:201");
     let all = with("dns64 {\n allow_ipv4\n }");
     assert_eq!(local(&all, &asked, UDP).answers.len(), 1);
@@ -415,7 +415,7 @@ fn follows_search_path_of_pod() {
         "NoError web.default.svc.cluster.local. 5 A 10.96.0.5 |  | "
     );
     assert!(shown("none.example.default.svc.cluster.local.").starts_with("NXDomain"));
-    let stranger = Via { client: "192.0.2.5:1".parse().unwrap(), ..UDP };
+    let stranger = QueryOrigin { client: "192.0.2.5:1".parse().unwrap(), ..UDP };
     let asked = query("known.example.default.svc.cluster.local.", RecordType::A, None);
     assert_eq!(local(&resolver, &asked, stranger).metadata.response_code, ResponseCode::NXDomain);
 }
@@ -458,7 +458,7 @@ fn transfers_zones_only_to_listed_clients() {
     let before = serial(&resolver);
     resolver.context().index.write().set_namespace("new", Some(Default::default()));
     assert_ne!(serial(&resolver), before);
-    let stranger = Via { client: "192.0.2.5:1".parse().unwrap(), ..TCP };
+    let stranger = QueryOrigin { client: "192.0.2.5:1".parse().unwrap(), ..TCP };
     for (name, via) in [
         ("example.org.", stranger),
         ("example.org.", UDP),

@@ -33,18 +33,18 @@ fn zone(text: &str) -> Result<ZoneData, ZoneFileError> {
     ZoneData::read(&file, &Name::from_ascii("example.org.").unwrap())
 }
 
-fn show(found: &Found) -> String {
+fn show(found: &LookupResult) -> String {
     let texts = |records: &[Record]| {
         let text =
             |record: &Record| format!("{} {} {}", record.name, record.record_type(), record.data);
         records.iter().map(text).collect::<Vec<_>>().join(", ")
     };
     match found {
-        Found::Records(records) => texts(records),
-        Found::Alias { records, target } => format!("{} -> {target}", texts(records)),
-        Found::NoData(records) => format!("-{}", texts(records)),
-        Found::NoName(records) => format!("!{}", texts(records)),
-        Found::Delegation(records) => format!("^{}", texts(records)),
+        LookupResult::Records(records) => texts(records),
+        LookupResult::Alias { records, target } => format!("{} -> {target}", texts(records)),
+        LookupResult::NoData(records) => format!("-{}", texts(records)),
+        LookupResult::NoName(records) => format!("!{}", texts(records)),
+        LookupResult::Delegation(records) => format!("^{}", texts(records)),
     }
 }
 
@@ -76,9 +76,9 @@ fn answers_names_aliases_wildcards_and_delegations() {
         assert_eq!(show(&zone.find(&name, kind)), expected, "{name} {kind}");
     }
     let circle = zone.find(&Name::from_ascii("circle.example.org.").unwrap(), A);
-    assert!(matches!(circle, Found::Records(records) if records.len() == MAX_ALIASES));
+    assert!(matches!(circle, LookupResult::Records(records) if records.len() == MAX_ALIASES));
     let apex = Name::from_ascii("example.org.").unwrap();
-    let Found::Records(servers) = zone.find(&apex, NS) else { panic!() };
+    let LookupResult::Records(servers) = zone.find(&apex, NS) else { panic!() };
     assert_eq!(zone.addresses(&servers).len(), 1);
     let all = zone.transfer();
     assert_eq!(
@@ -125,7 +125,10 @@ fn includes_files_with_their_own_origin() {
     let zone = ZoneData::read(&file, &Name::from_ascii("example.org.").unwrap()).unwrap();
     for name in ["a.sub.example.org.", "c.example.org."] {
         assert!(
-            matches!(zone.find(&Name::from_ascii(name).unwrap(), RecordType::A), Found::Records(_)),
+            matches!(
+                zone.find(&Name::from_ascii(name).unwrap(), RecordType::A),
+                LookupResult::Records(_)
+            ),
             "{name}"
         );
     }

@@ -1,5 +1,5 @@
 //! Runs the whole server over real sockets in its own network namespace. Needs root.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
 
 #[path = "../../../proxy/tests/it/api.rs"]
 mod api;

@@ -5,14 +5,14 @@ use telemetry::exposition::{Metric, counter, gauge};
 
 use crate::host;
 
-pub(crate) type Of<T> = fn(&T) -> f64;
+pub(crate) type Getter<T> = fn(&T) -> f64;
 
 pub(crate) fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }
 
 /// The metrics of every cgroup.
-pub(crate) const USED: &[(Metric, Of<Usage>)] = &[
+pub(crate) const USED: &[(Metric, Getter<Usage>)] = &[
     (
         counter(
             "container_cpu_user_seconds_total",
@@ -88,7 +88,7 @@ pub(crate) const CPU: Metric =
     counter("container_cpu_usage_seconds_total", "Cumulative cpu time consumed in seconds.");
 
 /// The metrics of cgroups with a CPU quota.
-pub(crate) const THROTTLED: &[(Metric, Of<Usage>)] = &[
+pub(crate) const THROTTLED: &[(Metric, Getter<Usage>)] = &[
     (
         counter(
             "container_cpu_cfs_periods_total",
@@ -172,7 +172,7 @@ pub(crate) const PRESSURE: [PressureMetrics; 3] = [
 pub(crate) const FAILURES: Metric =
     counter("container_memory_failures_total", "Cumulative count of memory allocation failures.");
 
-pub(crate) const PROCESSES: &[(Metric, Of<host::Processes>)] = &[
+pub(crate) const PROCESSES: &[(Metric, Getter<host::Processes>)] = &[
     (gauge("container_processes", "Number of processes running inside the container."), |p| {
         p.count as f64
     }),
@@ -187,7 +187,7 @@ pub(crate) const ULIMITS: Metric = gauge(
     "Soft ulimit values for the container root process. Unlimited if -1, except priority and nice",
 );
 
-pub(crate) const DISKS: &[(Metric, Of<Disk>)] = &[
+pub(crate) const DISKS: &[(Metric, Getter<Disk>)] = &[
     (counter("container_fs_reads_bytes_total", "Cumulative count of bytes read"), |d| {
         d.read_bytes as f64
     }),
@@ -204,7 +204,7 @@ pub(crate) const DISKS: &[(Metric, Of<Disk>)] = &[
 pub(crate) const BLKIO: Metric =
     counter("container_blkio_device_usage_total", "Blkio Device bytes usage");
 
-pub(crate) const FILE_SYSTEMS: &[(Metric, Of<sys::DiskUse>)] = &[
+pub(crate) const FILE_SYSTEMS: &[(Metric, Getter<sys::DiskUse>)] = &[
     (gauge("container_fs_inodes_free", "Number of available Inodes"), |f| f.inodes_free as f64),
     (gauge("container_fs_inodes_total", "Number of Inodes"), |f| f.inodes as f64),
     (
@@ -266,7 +266,7 @@ pub(crate) const DISK_FIGURES: &[(Metric, usize, f64)] = &[
     ),
 ];
 
-pub(crate) const LINKS: &[(Metric, Of<host::Interface>)] = &[
+pub(crate) const LINKS: &[(Metric, Getter<host::Interface>)] = &[
     (counter("container_network_receive_bytes_total", "Cumulative count of bytes received"), |i| {
         i.received.bytes as f64
     }),
@@ -316,7 +316,7 @@ pub(crate) const LINKS: &[(Metric, Of<host::Interface>)] = &[
 ];
 
 /// The limits of a cgroup. These metrics have no timestamp.
-pub(crate) const ALLOWED: &[(Metric, Of<CgroupLimits>)] = &[
+pub(crate) const ALLOWED: &[(Metric, Getter<CgroupLimits>)] = &[
     (gauge("container_spec_cpu_period", "CPU period of the container."), |a| a.cpu_period as f64),
     (gauge("container_spec_cpu_shares", "CPU share of the container."), |a| a.cpu_shares as f64),
     (gauge("container_spec_memory_limit_bytes", "Memory limit for the container."), |a| {

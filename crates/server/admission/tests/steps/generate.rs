@@ -95,7 +95,7 @@ impl Walk<'_> {
 pub(crate) enum Items {
     /// Equal ones, of required fields alone.
     Same,
-    /// Different ones, of required fields and what tells items apart.
+    /// Different items, with the required fields and those that distinguish items.
     Distinct,
     /// Different ones with all their scalars.
     Full,
@@ -170,7 +170,7 @@ impl Generator<'_> {
         }
     }
 
-    /// A number that tells an item from others, if items are to differ.
+    /// A number that distinguishes an item from others, if items must differ.
     fn number(&self, i: usize) -> usize {
         if self.items == Items::Same { 0 } else { i }
     }

@@ -187,7 +187,7 @@ impl Target {
 /// The growth of work from 2n to 4n items, divided by its growth from n to 2n.
 fn growth(work: impl Fn(usize) -> u64, n: usize) -> f64 {
     let [few, more, most] = [n, 2 * n, 4 * n].map(|n| work(n) as f64);
-    // Where items are not looked at, there is nothing to compare.
+    // If items are not read, there is nothing to compare.
     if most - more < 20.0 * n as f64 { 2.0 } else { (most - more) / (more - few).max(1.0) }
 }
 
@@ -203,14 +203,15 @@ fn settled_growth(work: impl Fn(usize) -> u64) -> f64 {
     last
 }
 
+/// The growth of the checked cases.
 #[derive(Default)]
-struct Found {
+struct Findings {
     cases: usize,
     worst: BTreeMap<&'static str, (f64, String)>,
     failures: Vec<String>,
 }
 
-impl Found {
+impl Findings {
     fn note(&mut self, verb: &'static str, growth: f64, what: String) {
         self.cases += 1;
         if growth > MOST {
@@ -278,9 +279,9 @@ fn is_counted() -> bool {
 fn try_all(kinds: &[Kind], chosen: &[Choice<'_>]) {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let next = AtomicUsize::new(0);
-    let found: Vec<Found> = thread::scope(|scope| {
+    let found: Vec<Findings> = thread::scope(|scope| {
         let work = || {
-            let mut found = Found::default();
+            let mut found = Findings::default();
             while let Some(choice) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
                 try_list(choice, &mut found);
             }
@@ -289,17 +290,17 @@ fn try_all(kinds: &[Kind], chosen: &[Choice<'_>]) {
         // Debug builds put more on a stack than a thread of the server has.
         let start = |_| thread::Builder::new().stack_size(64 << 20).spawn_scoped(scope, work);
         let threads: Vec<_> = (0..cores).map(start).collect();
-        let join = |thread: std::io::Result<thread::ScopedJoinHandle<'_, Found>>| {
+        let join = |thread: std::io::Result<thread::ScopedJoinHandle<'_, Findings>>| {
             let thread = thread.unwrap_or_else(|error| panic!("starting a thread: {error}"));
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
         threads.into_iter().map(join).collect()
     });
-    let found = found.into_iter().reduce(Found::join).unwrap_or_default();
+    let found = found.into_iter().reduce(Findings::join).unwrap_or_default();
     found.report(kinds.len(), chosen.len());
 }
 
-/// Reports whether the environment asks for everything, and the part of names that it asks for.
+/// Reports whether the environment selects all cases, and returns the part of names that it selects.
 fn asked() -> (bool, String) {
     let full = std::env::var_os("WINDLASS_STEPS_FULL").is_some();
     (full, std::env::var("WINDLASS_STEPS_ONLY").unwrap_or_default())
@@ -349,7 +350,7 @@ fn structs(kinds: &[Kind]) -> Vec<Choice<'_>> {
     chosen
 }
 
-fn try_list(choice: &Choice<'_>, found: &mut Found) {
+fn try_list(choice: &Choice<'_>, found: &mut Findings) {
     let Choice { kind, place, beside } = choice;
     let more = if beside.is_empty() { "" } else { " and all beside it" };
     let name = format!("{} {}{more}", kind.resource.name, place.shown());

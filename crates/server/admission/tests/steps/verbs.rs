@@ -44,9 +44,9 @@ impl Objects for Cluster {
     }
 }
 
-struct Nobody;
+struct AllowNone;
 
-impl Authorizer for Nobody {
+impl Authorizer for AllowNone {
     fn authorize(&self, _: &Attributes<'_>) -> Decision {
         Decision::NoOpinion(None)
     }
@@ -71,7 +71,7 @@ impl Kind {
                         group => format!("{group}/{version}"),
                     },
                     chain: chain.clone(),
-                    authorizer: Arc::new(Nobody),
+                    authorizer: Arc::new(AllowNone),
                 })
             })
             .collect()

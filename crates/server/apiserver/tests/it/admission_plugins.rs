@@ -9,9 +9,9 @@ use crate::{
 };
 
 /// A plugin that sets fields which only the server may set.
-struct Liar;
+struct ServerFieldsSetter;
 
-impl Plugin for Liar {
+impl Plugin for ServerFieldsSetter {
     fn mutates(&self, request: &Request<'_>) -> bool {
         request.creates() && request.kind.kind == "CertificateSigningRequest"
     }
@@ -26,7 +26,7 @@ impl Plugin for Liar {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sets_server_fields_after_admission() {
-    let server = start_with(|_| {}, |chain| chain.and(Liar)).await;
+    let server = start_with(|_| {}, |chain| chain.and(ServerFieldsSetter)).await;
     let api = server.admin();
     let key = pki::Key::generate(pki::KeyAlgorithm::EcdsaP256).unwrap();
     let request = pki::SigningRequest::create(&pki::Subject::new("x"), &[], &key);

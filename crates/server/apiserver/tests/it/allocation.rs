@@ -27,12 +27,12 @@ const ADDRESSES: &str = "/apis/networking.k8s.io/v1/ipaddresses";
 const PORTS: &str = "/registry/ranges/servicenodeports";
 
 /// A store with delayed responses and changes. A seed determines the delays.
-struct Late {
+struct DelayedStore {
     inner: Arc<dyn Store>,
     state: Arc<AtomicU64>,
 }
 
-impl Late {
+impl DelayedStore {
     fn over(inner: &Arc<dyn Store>, seed: u64) -> Arc<dyn Store> {
         let state = Arc::new(AtomicU64::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1));
         Arc::new(Self { inner: inner.clone(), state })
@@ -51,7 +51,7 @@ async fn pass(state: &AtomicU64, most: u64) {
     tokio::time::sleep(Duration::from_micros(old % (most * 1000))).await;
 }
 
-impl Store for Late {
+impl Store for DelayedStore {
     fn below(&self) -> &dyn Store {
         &*self.inner
     }
@@ -104,8 +104,8 @@ impl WatchStream for LateWatch {
 async fn two(seed: u64, change: impl Fn(&mut Config)) -> [TestServer; 2] {
     let first = start(&change).await;
     first.tasks.shutdown().stop();
-    let a = first.beside_on(Late::over(&first.store, seed), &change).await;
-    let b = first.beside_on(Late::over(&first.store, seed + 1000), &change).await;
+    let a = first.beside_on(DelayedStore::over(&first.store, seed), &change).await;
+    let b = first.beside_on(DelayedStore::over(&first.store, seed + 1000), &change).await;
     [a, b]
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use serve::Body;
 use store::{
     Change, ChangeKind, KeyValue, Revision,
-    tests::history::{self, Answer, Call, Clock, Found, Subject},
+    tests::history::{self, Answer, Call, Clock, Entry, Subject},
 };
 
 use crate::harness::{self, Api, config_map};
@@ -32,7 +32,7 @@ fn value(object: &Value) -> Bytes {
     object["data"]["v"].as_str().unwrap_or_default().to_owned().into()
 }
 
-fn found(object: &Value) -> Found {
+fn found(object: &Value) -> Entry {
     (key(object), revision(object), value(object))
 }
 

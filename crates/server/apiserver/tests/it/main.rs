@@ -2,7 +2,7 @@
 //!
 //! Tests share one server and are separated by namespaces. Tests that need their own server start one.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
 
 mod admission;
 mod admission_configuration;

@@ -437,7 +437,7 @@ async fn survives_hostile_peers() {
     assert_eq!(api.get(GHOSTS).await.code, 404);
     assert!(versions(&api, "ghost.example.com", AGGREGATED).await.is_empty());
     api.get("/api/v1/namespaces").await.ok();
-    // Each one is asked again until it answers as it should, and then gets its share of the requests.
+    // Each one is queried again until its answer is valid, and then gets its share of the requests.
     stubs.iter().for_each(|stub| *stub.mode.lock() = "");
     let is_served = |_: &Answer| stubs.iter().all(|stub| !stub.seen.lock().is_null());
     until_answer(&api, GHOSTS, is_served).await;

@@ -18,11 +18,11 @@ use crate::harness::{TestServer, config_map, shared};
 
 pub(crate) type Socket = WebSocketStream<TlsStream<TcpStream>>;
 
-/// The way to pass the token.
-enum Way {
+/// The part of the handshake that carries the token.
+enum TokenTransport {
     Header(String),
     /// A script in a page, which sets protocols but no headers.
-    Browser(String),
+    Subprotocol(String),
 }
 
 pub(crate) async fn connect(
@@ -69,10 +69,15 @@ async fn sends_watch_events_as_messages() {
     admin.post(&maps, &config_map("a", json!({"k": "v"}))).await.ok();
     let initial = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
     let path = format!("{maps}?watch=true&{initial}&allowWatchBookmarks=true&timeoutSeconds=2");
-    for (n, way) in [Way::Header(token.clone()), Way::Browser(token)].into_iter().enumerate() {
+    for (n, way) in [TokenTransport::Header(token.clone()), TokenTransport::Subprotocol(token)]
+        .into_iter()
+        .enumerate()
+    {
         let headers = match &way {
-            Way::Header(token) => vec![(header::AUTHORIZATION, format!("Bearer {token}"))],
-            Way::Browser(token) => vec![
+            TokenTransport::Header(token) => {
+                vec![(header::AUTHORIZATION, format!("Bearer {token}"))]
+            }
+            TokenTransport::Subprotocol(token) => vec![
                 (header::ORIGIN, "https://dashboard.example".to_owned()),
                 // The client in this test verifies, like a browser, that one of its protocols is selected.
                 (
@@ -83,7 +88,8 @@ async fn sends_watch_events_as_messages() {
         };
         let (mut socket, answer) = connect(server, &path, &headers).await.unwrap();
         let spoken = answer.headers().get(header::SEC_WEBSOCKET_PROTOCOL);
-        let wanted = matches!(way, Way::Browser(_)).then_some("base64.binary.k8s.io");
+        let wanted =
+            matches!(way, TokenTransport::Subprotocol(_)).then_some("base64.binary.k8s.io");
         assert_eq!(spoken.map(|name| name.to_str().unwrap()), wanted);
         // The list, its end, and later changes.
         let mut first = event(&mut socket).await;

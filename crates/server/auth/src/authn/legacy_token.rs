@@ -43,11 +43,11 @@ pub struct LegacyTokens {
     /// The audiences of a token that names none.
     pub api_audiences: Vec<String>,
     /// Called with each Secret whose label [`LAST_USED`] is older than a day.
-    pub used: Option<Used>,
+    pub used: Option<UseCallback>,
 }
 
 /// A callback with a Secret's namespace and name. It must not block.
-pub type Used = Box<dyn Fn(&str, &str) + Send + Sync>;
+pub type UseCallback = Box<dyn Fn(&str, &str) + Send + Sync>;
 
 /// Signs the token for a Secret of type `kubernetes.io/service-account-token`.
 pub fn sign(
@@ -176,7 +176,7 @@ mod tests {
         let token = sign(&key, "ns", "s", "app", "u").unwrap();
         let reported = Arc::new(Mutex::new(Vec::new()));
         let told = reported.clone();
-        let used: Used = Box::new(move |namespace, name| {
+        let used: UseCallback = Box::new(move |namespace, name| {
             told.lock().push(format!("{namespace}/{name}"));
         });
         let tokens = LegacyTokens {

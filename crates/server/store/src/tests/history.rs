@@ -29,7 +29,7 @@ pub trait Subject: Send + Sync {
 }
 
 /// A value of a key, with its revision.
-pub type Found = (String, Revision, Bytes);
+pub type Entry = (String, Revision, Bytes);
 
 /// The answer to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub enum Answer {
     /// The precondition did not hold.
     Conflict,
     /// The keys read, and the revision of the read, if it is known.
-    Read(Vec<Found>, Option<Revision>),
+    Read(Vec<Entry>, Option<Revision>),
     /// The write may or may not have happened.
     Unknown,
 }
@@ -109,7 +109,7 @@ impl Subject for &(dyn Store + '_) {
     }
 }
 
-fn found_of(kv: &crate::KeyValue) -> Found {
+fn found_of(kv: &crate::KeyValue) -> Entry {
     (kv.key.to_string(), kv.mod_revision, kv.value.clone())
 }
 
@@ -288,7 +288,7 @@ fn state<'a>(
     Some((*since, value.as_ref()?))
 }
 
-fn shows(keys: &BTreeMap<String, Vec<State>>, request: &Request, at: Revision) -> Vec<Found> {
+fn shows(keys: &BTreeMap<String, Vec<State>>, request: &Request, at: Revision) -> Vec<Entry> {
     let wanted = |key: &&String| {
         matches!(request, Request::List) || matches!(request, Request::Get(k) if k == *key)
     };

@@ -6,7 +6,7 @@ use client::Client;
 use futures_util::future;
 use maud::{Markup, html};
 
-use self::search::Found;
+use self::search::SearchResult;
 use crate::{
     api::{self, Resource},
     layout::failure,
@@ -58,7 +58,7 @@ pub(crate) async fn problems(client: &Client) -> Markup {
     }
 }
 
-fn shown(found: &Found) -> Markup {
+fn shown(found: &SearchResult) -> Markup {
     html! {
         @for note in &found.notes { p { (note) } }
         @if !found.problems.is_empty() {

@@ -232,7 +232,7 @@ impl Kubelet {
         self.patch_node(PatchKind::Merge, json!({"volumesInUse": names})).await.map(drop)
     }
 
-    /// Takes the next step of a Pod's life. `reported` tells whether the Node's status says that the disk is in use.
+    /// Takes the next step of a Pod's life. `reported` is `true` if the Node's status has the disk in use.
     async fn tend(&self, pod: &Value, reported: bool) -> Result<(), Error> {
         let running = self.hosts.address(uid(pod));
         if terminates(pod) {

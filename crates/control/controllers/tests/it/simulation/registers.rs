@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use store::{
     Change, ChangeKind, KeyValue, Revision,
-    tests::history::{self, Answer, Call, Clock, Found, Subject},
+    tests::history::{self, Answer, Call, Clock, Entry, Subject},
 };
 use tokio::time::{Duration, sleep};
 
@@ -29,7 +29,7 @@ fn revision(object: &Value) -> Revision {
     version.parse().unwrap_or_default()
 }
 
-fn found(object: &Value) -> Found {
+fn found(object: &Value) -> Entry {
     let key = format!("/registry/{}", object["metadata"]["name"].as_str().unwrap_or_default());
     let value: Bytes = object["data"]["v"].as_str().unwrap_or_default().to_owned().into();
     (key, revision(object), value)

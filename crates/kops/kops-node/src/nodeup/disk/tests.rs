@@ -19,9 +19,10 @@ const MOST_WRITES: usize = 200;
 /// Content that is written to a disk, and its place.
 type Write = (&'static [u8], u64);
 
-struct Place(tempfile::TempDir);
+/// A file that the programs treat like a block device.
+struct DiskImage(tempfile::TempDir);
 
-impl Place {
+impl DiskImage {
     fn new() -> Self {
         let place = Self(tempfile::tempdir().unwrap());
         sys::grow_image(&place.device(), SIZE).unwrap();
@@ -82,7 +83,7 @@ fn formats_a_blank_disk_once() {
     if !has_programs() {
         return;
     }
-    let place = Place::new();
+    let place = DiskImage::new();
     place.prepare().unwrap();
     let before = fs::read(place.device()).unwrap();
     place.assert_complete("a new disk");
@@ -110,7 +111,7 @@ fn leaves_disks_with_other_content_alone() {
         case("an XFS", &[(b"XFSB", 0)], "; "),
     ];
     for (name, writes, expected) in cases {
-        let place = Place::new();
+        let place = DiskImage::new();
         for (content, at) in writes {
             place.write(content, at);
         }
@@ -123,7 +124,7 @@ fn leaves_disks_with_other_content_alone() {
         assert!(error.contains("move the data away"), "{name}: {error}");
         assert_eq!(fs::read(place.device()).unwrap(), before, "{name}");
     }
-    let place = Place::new();
+    let place = DiskImage::new();
     fs::remove_file(place.device()).unwrap();
     let error = place.prepare().unwrap_err();
     assert!(error.contains("cannot be read") && error.contains("dmesg"), "{error}");
@@ -134,7 +135,7 @@ fn repairs_a_file_system_and_refuses_one_that_it_cannot_repair() {
     if !has_programs() {
         return;
     }
-    let place = Place::new();
+    let place = DiskImage::new();
     place.prepare().unwrap();
     // The state says that errors were detected.
     let device = place.device().display().to_string();
@@ -161,7 +162,7 @@ fn crash_of_format_before_every_write_is_repaired() {
         return;
     }
     for left in 0.. {
-        let place = Place::new();
+        let place = DiskImage::new();
         let writes = Writes::default();
         writes.left.set(Some(left));
         let stopped = place.disk(&HostPrograms, &writes).prepare().is_err();
@@ -199,7 +200,7 @@ fn kill_of_format_at_every_write_is_repaired() {
         return;
     }
     for number in 1..MOST_WRITES {
-        let place = Place::new();
+        let place = DiskImage::new();
         let mut command = Command::new("strace");
         let calls = "pwrite64,fsync";
         command.args(["--follow-forks", "--quiet=all", "-o", "/dev/null", "--trace", calls]);

@@ -19,12 +19,12 @@ const OBJECT: &str = "/registry/namespaces/default";
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The only control plane of a cluster, with its volume and the store.
-struct Place {
+struct ControlPlane {
     directory: tempfile::TempDir,
     site: Site,
 }
 
-impl Place {
+impl ControlPlane {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let site = Site::new("a", &directory.path().join("volume/data"));
@@ -104,7 +104,7 @@ impl Place {
 
 /// Starts a member of each new place, stopped after `n` writes for every `n`, and then again. The place must come up
 /// with `expected`. Prints the table.
-async fn crash_everywhere<F: Future<Output = Place>>(
+async fn crash_everywhere<F: Future<Output = ControlPlane>>(
     scenario: &str,
     make: impl Fn() -> F,
     expected: Option<&str>,
@@ -142,7 +142,7 @@ async fn crash_of_a_new_member_at_every_write_is_repaired() {
     if !is_installed() {
         return;
     }
-    let writes = crash_everywhere("a new cluster", async || Place::new(), None).await;
+    let writes = crash_everywhere("a new cluster", async || ControlPlane::new(), None).await;
     assert!(writes >= 5, "{writes}");
 }
 
@@ -152,7 +152,7 @@ async fn crash_of_a_restored_member_at_every_write_is_repaired() {
         return;
     }
     let make = async || {
-        let (place, backup) = Place::with_backup("old", "new").await;
+        let (place, backup) = ControlPlane::with_backup("old", "new").await;
         place.backups().write_command(&backup, rt::now().into()).unwrap();
         place
     };
@@ -166,7 +166,7 @@ async fn crash_of_a_returning_member_at_every_write_is_repaired() {
         return;
     }
     let make = async || {
-        let (place, backup) = Place::with_backup("old", "new").await;
+        let (place, backup) = ControlPlane::with_backup("old", "new").await;
         place.backups().write_command(&backup, rt::now().into()).unwrap();
         drop(place.start_whole().await);
         let (mark, version) = place.backups().mark().unwrap().unwrap();
@@ -184,7 +184,7 @@ async fn keeps_data_if_the_backup_cannot_be_restored() {
     if !is_installed() {
         return;
     }
-    let (place, backup) = Place::with_backup("old", "new").await;
+    let (place, backup) = ControlPlane::with_backup("old", "new").await;
     let damage = |name: &str| {
         let path = place.directory.path().join("store/backups/etcd/main").join(name);
         let archive = path.join(DATA);
@@ -204,7 +204,7 @@ async fn keeps_data_if_the_backup_cannot_be_restored() {
 /// A volume of an earlier release says that etcd has run, but has no data. The reason names the way out.
 #[tokio::test(start_paused = true)]
 async fn names_the_way_out_for_a_volume_without_data() {
-    let place = Place::new();
+    let place = ControlPlane::new();
     let volume = place.volume(&Writes::default());
     let tag = volume.tag().unwrap();
     let members = [("a".to_owned(), tag.id.clone())].into();

@@ -52,7 +52,7 @@ pub(super) struct Problem {
 
 /// The problems of objects of one kind.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct SearchResult {
     /// The first problems, at most [`PAGE`].
     pub(super) problems: Vec<Problem>,
     /// Sentences about objects that were not searched or are not shown.
@@ -162,20 +162,20 @@ impl Searched for Workload {
 }
 
 /// Searches all kinds at the same time.
-pub(super) async fn all(client: &Client) -> Vec<Result<Found, PageError>> {
-    let mut searches: Vec<BoxFuture<'_, Result<Found, PageError>>> =
+pub(super) async fn all(client: &Client) -> Vec<Result<SearchResult, PageError>> {
+    let mut searches: Vec<BoxFuture<'_, Result<SearchResult, PageError>>> =
         vec![search::<Node>(client, &NODE).boxed(), pods(client).boxed()];
     searches.extend(WORKLOADS.iter().map(|kind| search::<Workload>(client, kind).boxed()));
     future::join_all(searches).await
 }
 
-async fn search<T: Searched>(client: &Client, kind: &Kind) -> Result<Found, PageError> {
+async fn search<T: Searched>(client: &Client, kind: &Kind) -> Result<SearchResult, PageError> {
     let resource = Resource::new(kind.group, "v1", kind.plural);
     let query = Query { limit: SEARCHED, ..Query::default() };
     Ok(found::<T>(&api::objects(client, &resource, &query).await?, kind, &resource))
 }
 
-fn found<T: Searched>(list: &List<T>, kind: &Kind, resource: &Resource) -> Found {
+fn found<T: Searched>(list: &List<T>, kind: &Kind, resource: &Resource) -> SearchResult {
     let plural = kind.plural;
     let mut notes = Vec::new();
     if has_more(&list.metadata) {
@@ -187,11 +187,11 @@ fn found<T: Searched>(list: &List<T>, kind: &Kind, resource: &Resource) -> Found
         notes.push(format!("{count} {plural} are not ready. The first {PAGE} are shown."));
     }
     let problem = |object: &T| problem(kind, resource, object.key(), object.cause());
-    Found { problems: unwell.into_iter().take(PAGE).map(problem).collect(), notes }
+    SearchResult { problems: unwell.into_iter().take(PAGE).map(problem).collect(), notes }
 }
 
 /// Returns the Pods that do not run. The API server selects them.
-async fn pods(client: &Client) -> Result<Found, PageError> {
+async fn pods(client: &Client) -> Result<SearchResult, PageError> {
     let resource = Resource::new(POD.group, "v1", POD.plural);
     let query = Query { fields: NOT_RUNNING, limit: PAGE, ..Query::default() };
     let list: List<Value> = api::objects(client, &resource, &query).await?;
@@ -203,7 +203,7 @@ async fn pods(client: &Client) -> Result<Found, PageError> {
         let key = ObjectKey::deserialize(&pod["metadata"]).unwrap_or_default();
         Some(problem(&POD, &resource, &key, local::unmet_cause(pod, "Ready")?))
     };
-    Ok(Found { problems: list.items.iter().filter_map(problem).collect(), notes })
+    Ok(SearchResult { problems: list.items.iter().filter_map(problem).collect(), notes })
 }
 
 fn has_more(list: &ListMeta) -> bool {
@@ -220,7 +220,7 @@ fn problem(kind: &Kind, resource: &Resource, key: &ObjectKey, cause: String) -> 
 mod tests {
     use super::*;
 
-    fn nodes(statuses: &[&str], token: &str) -> Found {
+    fn nodes(statuses: &[&str], token: &str) -> SearchResult {
         let node = |(number, status): (usize, &&str)| {
             json!({
                 "metadata": {"name": format!("n{number}")},
