@@ -142,11 +142,7 @@ fn run(command: Command) -> ExitCode {
         Command::Images(command) => exit_code(images::run(command)),
         Command::Bootstrap(command) => run_bootstrap(command),
         Command::Metal(command) => run_metal(command),
-        Command::Ignition(args) => {
-            log("ignition");
-            process::install_tls();
-            firstboot::cmd::run(&args)
-        }
+        Command::Ignition(args) => run_ignition(&args),
         Command::Butane(args) => exit_code(butane::run(&args)),
         Command::Coredns(args) => {
             run_component("coredns", |tasks| components::coredns(args, tasks))
@@ -202,6 +198,12 @@ fn run(command: Command) -> ExitCode {
             })
         }
     }
+}
+
+fn run_ignition(args: &firstboot::cmd::Args) -> ExitCode {
+    log("ignition");
+    process::install_tls();
+    firstboot::cmd::run(args)
 }
 
 fn print_completion(shell: clap_complete::Shell) -> ExitCode {
