@@ -46,7 +46,7 @@ const TO_TEST: &[Requirement] = &[
     // A simulated TPM, with which a machine proves its identity.
     ("swtpm", "swtpm"),
     ("tpm2", "tpm2-tools"),
-    // The bus on which a kubelet's tests speak to logind.
+    // The bus on which a kubelet's tests call logind.
     ("dbus-daemon", "dbus-daemon"),
     // Workloads that Debian packages.
     ("/usr/lib/postgresql/15/bin/postgres", "postgresql-15"),

@@ -1,4 +1,4 @@
-//! Makes stand-ins for the images of upstream's tests, because no registry is asked.
+//! Makes stand-ins for the images of upstream's tests, because no registry is used.
 //!
 //! A table says what each image contains. mmdebstrap unpacks Debian's packages.
 

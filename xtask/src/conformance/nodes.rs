@@ -115,7 +115,7 @@ fn leases(now: &str) -> Vec<Value> {
 }
 
 fn apply(mut kubectl: Command, objects: &[Value]) -> Result<()> {
-    // kubectl must not ask for schemas, which an upstream server built with Go 1.27 cannot serve.
+    // kubectl must not request schemas, which an upstream server built with Go 1.27 cannot serve.
     let apply = ["apply", "--server-side", "--force-conflicts", "--validate=false", "--filename=-"];
     kubectl.args(apply).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let objects: String = objects.iter().map(Value::to_string).collect();

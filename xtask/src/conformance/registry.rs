@@ -48,7 +48,7 @@ impl Registry {
         Ok(Self(serve.spawn().during("starting", PROGRAM)?))
     }
 
-    /// Writes a configuration for `windlass up`, with which the nodes ask this registry before upstream's.
+    /// Writes a configuration for `windlass up`, with which the nodes use this registry before upstream's.
     pub(super) fn configure(file: &Path) -> Result<()> {
         let text = format!(
             "apiVersion: windlass.io/v1alpha1\nkind: Cluster\nregistries:\n\

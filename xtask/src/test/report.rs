@@ -15,7 +15,7 @@ use crate::{
     run::command_line,
 };
 
-/// The interval between two looks at the output of running tests.
+/// The interval between two reads of the output of running tests.
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// The most lines of a panic's message that are repeated. Messages of end-to-end tests end with long logs.

@@ -26,7 +26,7 @@ pub(super) fn read_all(root: &Path) -> Result<Vec<File>> {
         for path in list(&directory)? {
             let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
             if path.is_dir() {
-                // Built files and the repository's own are nobody's writing.
+                // Built files and git's own files have no author.
                 if !["target", ".git"].contains(&name) && !path.join("CACHEDIR.TAG").exists() {
                     directories.push(path);
                 }

@@ -2,8 +2,8 @@
 
 use super::file::{File, before_tests, is_test};
 
-/// Words that must not begin a paragraph of a doc comment. A sentence that begins with one of them is a riddle until
-/// its end.
+/// Words that must not begin a paragraph of a doc comment. The subject of a sentence that begins with one of them comes
+/// too late.
 const OPENINGS: [&str; 15] = [
     "What", "Who", "Whom", "Whose", "Whoever", "Whatever", "Whether", "How", "Where", "Of", "One",
     "Such", "Nobody", "Somebody", "That",

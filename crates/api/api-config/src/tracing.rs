@@ -12,7 +12,7 @@ pub struct TracingConfiguration {
     _api_version: String,
     #[serde(rename = "kind")]
     _kind: String,
-    /// The address of the collector, which speaks OTLP over gRPC; `None` for `localhost:4317`.
+    /// The address of the collector, with OTLP over gRPC; `None` for `localhost:4317`.
     pub endpoint: Option<String>,
     /// The number of traces per million that are sampled if the caller does not decide.
     pub sampling_rate_per_million: Option<i32>,

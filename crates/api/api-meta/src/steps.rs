@@ -16,7 +16,7 @@ use std::{
     sync::Arc,
 };
 
-/// The number of steps after which the meter is asked.
+/// The number of steps between calls of the meter.
 pub const CHUNK: u32 = 256;
 
 /// Decides if a computation may continue, and learns when it must.
@@ -34,7 +34,7 @@ pub trait Meter: Send + Sync {
 pub struct BudgetUsedUp;
 
 thread_local! {
-    /// The steps until the meter is asked. Without a meter the countdown has no effect.
+    /// The steps until the next call of the meter. Without a meter the countdown has no effect.
     static LEFT: Cell<u32> = const { Cell::new(u32::MAX) };
     static METER: RefCell<Option<Arc<dyn Meter>>> = const { RefCell::new(None) };
 }

@@ -25,7 +25,7 @@ const MAX_OUTPUT: u64 = 1 << 20;
 pub(crate) struct Plugin {
     exec: Exec,
     interactive: Interactive,
-    /// The values of `KUBERNETES_EXEC_INFO` if the plugin may not ask the user, and if it may.
+    /// The values of `KUBERNETES_EXEC_INFO` if the plugin may not prompt the user, and if it may.
     info: [Value; 2],
     /// The trust settings of the kubeconfig's cluster.
     trust: TlsMaterial,
@@ -161,7 +161,7 @@ impl Plugin {
             time: self.timeout.unwrap_or(default),
             output: MAX_OUTPUT,
             excess: Excess::Rejected,
-            // The program may ask the user on the terminal.
+            // The program may prompt the user on the terminal.
             kills_children: false,
         };
         let mut command = Command::new(&self.exec.command);

@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 const PARENT: HeaderName = HeaderName::from_static("traceparent");
 const STATE: HeaderName = HeaderName::from_static("tracestate");
-/// The longest `tracestate` that is passed on: the length that the specification asks for.
+/// The longest `tracestate` that is passed on: the length that the specification requires.
 const STATE_LIMIT: usize = 512;
 /// The flag of sampled traces.
 const SAMPLED: u8 = 1;

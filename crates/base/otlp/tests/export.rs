@@ -1,6 +1,6 @@
 //! Exports spans to a collector on a socket.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
 
 use std::time::Duration;
 

@@ -13,7 +13,7 @@ use crate::{body::BoxError, server::accept};
 /// The limits of the connections of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// The number of connections.
+    /// The maximum number of connections.
     pub connections: usize,
     /// The time for reading a query once it has begun.
     pub read: Duration,
@@ -21,12 +21,12 @@ pub struct Limits {
     pub write: Duration,
     /// The time until the next query begins.
     pub idle: Duration,
-    /// The number of queries on one connection.
+    /// The maximum number of queries on one connection.
     pub queries: usize,
 }
 
 impl Limits {
-    /// Returns limits of ten seconds for everything, and of no number of queries.
+    /// Returns limits of ten seconds for each step, without a limit of queries.
     pub fn connections(connections: usize) -> Self {
         let ten = Duration::from_secs(10);
         Self { connections, read: ten, write: ten, idle: ten, queries: usize::MAX }
@@ -71,7 +71,7 @@ where
         };
         let mut packet = vec![0; length.into()];
         timeout(limits.read, stream.read_exact(&mut packet)).await??;
-        // The messages of a transfer are made one at a time, when the client has taken the former ones.
+        // The messages of a transfer are encoded one at a time, after the client has received the previous one.
         let mut answers = answer(packet).await.into_iter().peekable();
         if answers.peek().is_none() {
             return Ok(());

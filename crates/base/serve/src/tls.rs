@@ -112,7 +112,7 @@ impl ServerTls {
         Ok(Self(Source::Files(Arc::new(reloaded))))
     }
 
-    /// Like [`Self::from_files_under`], with further certificates for the names that clients ask for (SNI).
+    /// Like [`Self::from_files_under`], with further certificates for the names that clients request (SNI).
     pub fn from_named_files(
         policy: TlsPolicy,
         default: &KeyPairFiles,
@@ -254,7 +254,7 @@ pub struct NamedCertificate {
     pub patterns: Vec<String>,
 }
 
-/// The certificates of a server by the name that the client asks for. A name without a wildcard comes before one with,
+/// The certificates of a server by the name that the client requests. A name without a wildcard comes before one with,
 /// and given patterns before names of certificates. Within these, the first certificate wins.
 #[derive(Debug)]
 struct NamedCertificates {
@@ -262,7 +262,7 @@ struct NamedCertificates {
     exact: HashMap<String, Arc<CertifiedKey>>,
     /// The certificates by patterns that begin with `*.`.
     wildcards: HashMap<String, Arc<CertifiedKey>>,
-    /// The certificates by address of the server, for clients that ask for no name.
+    /// The certificates by address of the server, for clients that request no name.
     addresses: HashMap<IpAddr, Arc<CertifiedKey>>,
 }
 

@@ -14,7 +14,7 @@ pub enum HandshakeError {
     NoKey,
 }
 
-/// Returns `true` if the request asks for a WebSocket.
+/// Returns `true` if the request is a WebSocket handshake.
 pub fn is_asked_for(headers: &HeaderMap) -> bool {
     let upgrade = headers.get(header::UPGRADE).and_then(|v| v.to_str().ok()).unwrap_or_default();
     upgrade.eq_ignore_ascii_case("websocket")

@@ -86,8 +86,7 @@ impl SupervisedProcess {
 pub async fn exited(pid: i32) {
     let Some(pid) = Pid::from_raw(pid) else { return };
     let Ok(descriptor) = pidfd_open(pid, PidfdFlags::empty()) else { return };
-    // The deprecation concerns I/O safety; the descriptor is owned, so it is safe here.
-    #[expect(deprecated)]
+    #[expect(deprecated, reason = "it concerns descriptors that are not owned; this one is owned")]
     let descriptor = AsyncFd::new(descriptor);
     if let Ok(descriptor) = descriptor {
         drop(descriptor.readable().await);

@@ -1,6 +1,6 @@
 //! Free memory returns to the kernel. The test is alone in its process, because it reads the process's memory.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
 
 use std::{
     thread,

@@ -32,7 +32,7 @@ const ADMISSION_PLUGINS: [&str; 2] = ["NodeRestriction", "DenyServiceExternalIPs
 
 const API_VERSION: &str = "windlass.io/v1alpha1";
 const KIND: &str = "Cluster";
-/// The validity of certificates. Processes look for renewed files about once a minute, and the CAs live ten years.
+/// The validity of certificates. Processes check for renewed files about once a minute, and the CAs live ten years.
 const VALIDITY: RangeInclusive<GoDuration> =
     GoDuration::from_secs(5 * 60)..=GoDuration::from_secs(87_600 * 3600);
 /// The JSON schema of the document.

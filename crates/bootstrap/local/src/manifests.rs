@@ -1,6 +1,6 @@
 //! The directory `manifests` of a cluster: applies the objects of its files, and deletes those whose entry is gone.
 //!
-//! The supervisor looks at the directory every two seconds. Objects are applied by server-side apply. A record beside
+//! The supervisor reads the directory every two seconds. Objects are applied by server-side apply. A record beside
 //! the cluster's data ([`record`]) names the objects that were applied, so only these are deleted. An object that
 //! existed before its first apply is never deleted. A file with an error keeps its objects, and does not stop others.
 //! Read [`Manifests::sync`] first.
@@ -59,7 +59,7 @@ pub(crate) async fn follow(cluster: Cluster) {
     }
 }
 
-/// The state between two looks at the directory.
+/// The state between two reads of the directory.
 pub(crate) struct Manifests {
     directory: PathBuf,
     record: PathBuf,

@@ -107,7 +107,7 @@ pub(crate) fn start(
     Ok(())
 }
 
-/// The interval at which a foreign network configuration is looked for.
+/// The interval between searches for a foreign network configuration.
 const LOOK: Duration = Duration::from_secs(5);
 const USER_AGENT: &str = "windlass-network";
 

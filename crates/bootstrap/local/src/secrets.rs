@@ -1,6 +1,6 @@
 //! `windlass secrets-encrypt`: rotates the keys with which the API server encrypts Secrets at rest, and rewrites the
 //! data that was encrypted with older ones. It changes the EncryptionConfiguration in steps. Each step waits until the
-//! API server has loaded the one before, and the file tells which step comes next.
+//! API server has loaded the one before, and the file determines the next step.
 
 mod configuration;
 mod objects;

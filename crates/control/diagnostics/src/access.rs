@@ -95,7 +95,7 @@ impl Access {
             "nonResourceAttributes": {"path": path, "verb": verb},
         }});
         let status = review_of(client, &Resource::SUBJECT_ACCESS_REVIEWS, &review).await;
-        // A failed review is no answer, and the next request asks again.
+        // A failed review is not cached, so the next request is reviewed again.
         let Some(status) = status else { return false };
         let allowed = status["allowed"] == true;
         if path.len() <= CACHED_PATH {

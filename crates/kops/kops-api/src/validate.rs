@@ -1,4 +1,4 @@
-//! Validates specs, with upstream's messages, so that users can look them up.
+//! Validates specs, with upstream's messages, so that users can search for them.
 //!
 //! Fields with a fixed set of values are in `facts/values.tsv`. Rules that involve several fields are code, with a file
 //! for each part of the spec. Facts that only the cloud knows (machine types, images) are not checked. Read

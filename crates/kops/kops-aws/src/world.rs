@@ -98,7 +98,7 @@ fn image_queries(names: BTreeSet<&str>) -> Vec<ImageQuery<'_>> {
         owners.entry(owner).or_default().push(ImageName { whole, own });
     }
     for (owner, names) in owners {
-        // The answer does not tell which pattern an image matches.
+        // The answer does not contain the pattern that an image matches.
         let (patterns, plain): (Vec<_>, Vec<_>) =
             names.into_iter().partition(ImageName::is_pattern);
         for names in plain.chunks(FILTER_VALUES).chain(patterns.chunks(1)) {

@@ -1,4 +1,4 @@
-//! Machine types of AWS: the defaults of new groups, and the architecture that a type's name tells.
+//! Machine types of AWS: the defaults of new groups, and the architecture by the type's name.
 
 /// Returns the machine types for a role's machines, the preferred one first, as upstream does. All are `amd64`.
 pub fn default_machine_types(role: &str) -> &'static [&'static str] {

@@ -283,7 +283,7 @@ impl Part<'_> {
         Ok(())
     }
 
-    /// Reports whether machines ask kops-controller for their configuration, and have no access to the store.
+    /// Reports whether machines fetch their configuration from kops-controller, and have no access to the store.
     fn configured_by_server(&self) -> bool {
         !self.serves && asks_kops_controller(self.cluster)
     }

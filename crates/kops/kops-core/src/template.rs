@@ -54,7 +54,7 @@ pub fn render(text: &str, inputs: &TemplateInputs<'_>) -> Result<String, Templat
     Ok(template.missing_key(missing).limits(LIMITS).execute(inputs.values)?)
 }
 
-/// Returns the documents of a rendered text. With `format`, each is parsed and written anew, and empty ones are left
+/// Returns the documents of a rendered text. With `format`, each is parsed and written again, and empty ones are left
 /// out.
 pub fn split_documents(rendered: &str, format: bool) -> Result<Vec<String>, TemplateError> {
     if rendered.is_empty() {

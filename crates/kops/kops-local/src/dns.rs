@@ -75,7 +75,7 @@ pub(crate) fn check_dns(cluster: &Object) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the objects of the add-on that publishes names; `None` if the complete spec asks for none.
+/// Returns the objects of the add-on that publishes names; `None` if the complete spec has none.
 pub(crate) fn addon(cluster: &Object, image: &str) -> Option<Vec<Value>> {
     let spec = &cluster.spec;
     let wanted = UpdateZone::parse(spec.text("dnsZone"))?;

@@ -265,7 +265,7 @@ mod tests {
             self.fleet().write(&spec).unwrap();
         }
 
-        /// Makes the machine of a group anew. It applies its configuration.
+        /// Replaces the machine of a group. The new one applies its configuration.
         fn replace(&self, name: &str, made: i64) {
             let fleet = self.fleet();
             let spec = fleet.spec().unwrap().unwrap();

@@ -51,7 +51,7 @@ struct Site<'a> {
 }
 
 impl RestoreProgress {
-    /// Takes the next step of a restoration. `is_ready` asks whether an API server is ready.
+    /// Takes the next step of a restoration. `is_ready` reports whether an API server is ready.
     pub(crate) async fn advance(
         &mut self,
         registry: &Registry,

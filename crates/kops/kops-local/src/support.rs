@@ -1,4 +1,4 @@
-//! Decides what cloud local supports. The commands that write specs and `update` ask the same function, so no spec is
+//! Decides what cloud local supports. The commands that write specs and `update` call the same function, so no spec is
 //! stored that `update` cannot apply.
 
 use std::collections::BTreeSet;

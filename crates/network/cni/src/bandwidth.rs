@@ -1,5 +1,5 @@
 //! Limits the bandwidth of a Pod, as the annotations `kubernetes.io/ingress-bandwidth` and
-//! `kubernetes.io/egress-bandwidth` ask for. The runtime checks them and passes bits per second.
+//! `kubernetes.io/egress-bandwidth` set. The runtime checks them and passes bits per second.
 //!
 //! The limits are on the node's side of the pair, where the Pod cannot remove them. What the Pod sends passes an `ifb`
 //! device, because the kernel only delays what a link sends.

@@ -272,7 +272,7 @@ fn not_found() -> HealthResponse {
     HealthResponse::text(StatusCode::NOT_FOUND, "404 page not found\n")
 }
 
-/// The listeners of `healthCheckNodePort`s, which tell load balancers the nodes with endpoints of a Service.
+/// The listeners of `healthCheckNodePort`s, which show load balancers the nodes with endpoints of a Service.
 pub(crate) struct NodePortChecks {
     health: Arc<Health>,
     tasks: rt::Tasks,

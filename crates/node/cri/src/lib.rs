@@ -9,7 +9,7 @@ mod error;
 pub mod labels;
 pub mod log;
 mod pods;
-#[allow(clippy::all, clippy::pedantic, unreachable_pub, missing_docs)]
+#[allow(clippy::all, clippy::pedantic, unreachable_pub, missing_docs, reason = "generated")]
 pub mod v1;
 
 pub use client::{Client, Events};

@@ -8,9 +8,9 @@ mod connection;
 mod driver;
 mod error;
 mod registrar;
-#[allow(clippy::all, clippy::pedantic, unreachable_pub, missing_docs)]
+#[allow(clippy::all, clippy::pedantic, unreachable_pub, missing_docs, reason = "generated")]
 pub mod registration;
-#[allow(clippy::all, clippy::pedantic, unreachable_pub, missing_docs)]
+#[allow(clippy::all, clippy::pedantic, unreachable_pub, missing_docs, reason = "generated")]
 pub mod v1;
 
 pub use connection::{TIMEOUT, within};

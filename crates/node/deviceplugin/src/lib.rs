@@ -5,15 +5,15 @@
 //! Invariants: every call has a timeout, except for the streams of devices and of their health. Messages are limited to
 //! gRPC's 4 MiB.
 
-#[allow(clippy::all, clippy::pedantic, unreachable_pub, missing_docs)]
+#[allow(clippy::all, clippy::pedantic, unreachable_pub, missing_docs, reason = "generated")]
 pub mod dra;
-#[allow(clippy::all, clippy::pedantic, unreachable_pub, missing_docs)]
+#[allow(clippy::all, clippy::pedantic, unreachable_pub, missing_docs, reason = "generated")]
 pub mod drahealth;
 mod driver;
 mod plugin;
-#[allow(clippy::all, clippy::pedantic, unreachable_pub, missing_docs)]
+#[allow(clippy::all, clippy::pedantic, unreachable_pub, missing_docs, reason = "generated")]
 pub mod podresources;
-#[allow(clippy::all, clippy::pedantic, unreachable_pub, missing_docs)]
+#[allow(clippy::all, clippy::pedantic, unreachable_pub, missing_docs, reason = "generated")]
 pub mod v1beta1;
 
 pub use csi::{Error, shorten};

@@ -214,7 +214,7 @@ pub struct Anonymous {
     pub enabled: Option<bool>,
 }
 
-/// The authorization mode: `Webhook` asks the API server, `AlwaysAllow` allows everything.
+/// The authorization mode: `Webhook` sends reviews to the API server, `AlwaysAllow` allows everything.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Authorization {

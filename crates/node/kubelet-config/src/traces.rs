@@ -9,7 +9,7 @@ use crate::error::{ConfigError, invalid};
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct TracingConfiguration {
-    /// The address of the collector, which speaks OTLP over gRPC; `None` for `localhost:4317`.
+    /// The address of the collector, with OTLP over gRPC; `None` for `localhost:4317`.
     pub endpoint: Option<String>,
     /// The number of traces per million that are sampled.
     pub sampling_rate_per_million: Option<i32>,

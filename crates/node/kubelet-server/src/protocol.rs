@@ -2,7 +2,7 @@
 
 use crate::query::Query;
 
-/// The WebSocket protocols of exec and attach in the order of preference. kubectl asks for the first one.
+/// The WebSocket protocols of exec and attach in the order of preference. kubectl requests the first one.
 pub(crate) const CHANNELS: &[(&str, Dialect)] = &[
     ("v5.channel.k8s.io", Dialect { status: true, base64: false, can_close: true }),
     ("v4.channel.k8s.io", Dialect { status: true, base64: false, can_close: false }),

@@ -38,7 +38,7 @@ pub(crate) struct Request<'a> {
     pub(crate) volumes: &'a Volumes,
     pub(crate) pod: &'a Pod,
     pub(crate) volume: &'a Volume,
-    /// Reads the facts about the node. Only some volumes need them, and a disk is asked for its size.
+    /// Reads the facts about the node. They cost a system call for each disk, and only some volumes need them.
     pub(crate) node: &'a (dyn Fn() -> NodeFacts<'a> + Sync),
     pub(crate) tokens: &'a Tokens,
 }

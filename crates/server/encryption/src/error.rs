@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use api_meta::Timestamp;
 
-/// The reason why a configuration is rejected, with upstream's messages, so that users can look them up.
+/// The reason why a configuration is rejected, with upstream's messages, so that users can search for them.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error(

@@ -43,7 +43,7 @@ mod tests {
     fn this_process_never_opens_the_script() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("bin/program");
-        // Writing 20 MB takes long enough to look at the open files often.
+        // Writing 20 MB takes long enough to read the list of open files often.
         let body = format!("echo hello\n{}", "# comment\n".repeat(2_000_000));
         let is_script = |file: std::fs::DirEntry| {
             std::fs::read_link(file.path()).is_ok_and(|target| target == path)

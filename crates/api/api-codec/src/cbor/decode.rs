@@ -143,7 +143,7 @@ impl Reader<'_> {
         let rest = self.input.get(at..).unwrap_or_default();
         let piece = rest.get(..length).ok_or(CborError::Truncated)?;
         self.budget.spend(length)?;
-        // The decoder has no other way to skip bytes, and forgets its offset when it is made anew.
+        // The decoder has no other way to skip bytes, and a new decoder does not have its offset.
         let mut skipped = [0; 256];
         let mut left = length;
         while left > 0 {

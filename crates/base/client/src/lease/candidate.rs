@@ -1,4 +1,4 @@
-//! The LeaseCandidate of a process in a coordinated election: created at the start and renewed when the API server asks
+//! The LeaseCandidate of a process in a coordinated election: created at the start and renewed when the API server requests it
 //! for it.
 
 use std::{convert::Infallible, time::Duration};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::config::{CandidateVersions, LeaderElectionConfig};
 use crate::{error::Error, request::Client, resource::Resource};
 
-/// The time after which a candidate renews without being asked. The API server deletes candidates after half an hour.
+/// The time after which a candidate renews without a request. The API server deletes candidates after half an hour.
 const RENEWAL: Duration = Duration::from_secs(5 * 60);
 
 /// The LeaseCandidate that a contender maintains.

@@ -1,6 +1,6 @@
 //! Tests with the real kernel in new network namespaces. They require root.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
 
 use std::{
     net::{SocketAddr, UdpSocket},

@@ -70,8 +70,7 @@ async fn open_connection(counts: &Arc<Counts>) -> (DuplexStream, tokio::task::Jo
         let (limits, shutdown) = (Limits::default(), rt::Shutdown::new());
         let _ended = serve_stream(server, Connection::default(), handler, &limits, shutdown).await;
     };
-    // The task of a test ends with its runtime.
-    #[allow(clippy::disallowed_methods)]
+    #[allow(clippy::disallowed_methods, reason = "the task of a test ends with its runtime")]
     let conversation = tokio::spawn(conversation);
     client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
     (client, conversation)

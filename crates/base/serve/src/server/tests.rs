@@ -36,8 +36,7 @@ fn conversation() -> (DuplexStream, Conversation) {
         let (handler, limits) = (Arc::new(TestHandler), Limits::default());
         serve_stream(server, Connection::default(), handler, &limits, rt::Shutdown::new()).await
     };
-    // The task of a test ends with its runtime.
-    #[allow(clippy::disallowed_methods)]
+    #[allow(clippy::disallowed_methods, reason = "the task of a test ends with its runtime")]
     (client, tokio::spawn(conversation))
 }
 

@@ -97,7 +97,7 @@ async fn renews_all_certificates_of_running_cluster() {
     let clock = Arc::new(ManualClock::new(start()));
     let (_changed, changes) = watch::channel(());
     let renewing = tokio::spawn(keep_renewed(cluster.clone(), clock.clone(), changes));
-    // Two years, a week at a time. The task looks every six hours.
+    // Two years, a week at a time. The task checks every six hours.
     for _ in 0..104 {
         clock.advance(7 * DAY);
         until_none_is_due(dir.path(), clock.now(), EVERY).await;

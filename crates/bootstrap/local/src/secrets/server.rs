@@ -14,7 +14,7 @@ use crate::secrets_error::SecretsError;
 
 /// The metric that shows the hash of the configuration in use.
 const INFO: &str = "apiserver_encryption_config_controller_last_config_info{";
-/// The pause between two looks at the metrics.
+/// The pause between two reads of the metrics.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Returns an error if the cluster has several API servers.

@@ -82,7 +82,7 @@ async fn rotates_key_and_removes_old_one() {
     assert!(new.len() == 1 && new[0] > old[0], "{new:?}");
     assert_eq!(scene.keys_of_data().await, new);
     scene.rotation(scene.api.admin()).status().await.unwrap();
-    // A second rotation starts anew.
+    // A second rotation starts at the first step.
     scene.rotation(scene.api.admin()).rotate().await.unwrap();
     assert_eq!(scene.keys().len(), 1);
     assert_ne!(scene.keys(), new);

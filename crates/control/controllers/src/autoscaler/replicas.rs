@@ -92,7 +92,7 @@ pub(super) struct Terms {
     pub(super) now: Timestamp,
 }
 
-/// The size that a metric asks for.
+/// The size that a metric requires.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Proposal {
     pub(super) replicas: i32,

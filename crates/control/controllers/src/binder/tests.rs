@@ -154,7 +154,7 @@ fn class_decides_provisioner_and_binding_time() {
     );
     let missing = "ProvisioningFailed: storageclass.storage.k8s.io \"none\" not found";
     assert_eq!(outcome(&of("none"), &[], &classes), missing);
-    // A claim created before the default class gets it; a claim that asks for no class does not.
+    // A claim created before the default class gets it; a claim without a class does not.
     let change = planned(&claim("c", wants("1Gi", json!({}))), &[], &classes).write.unwrap().change;
     assert_eq!(change, json!({"spec": {"storageClassName": "now"}}));
     assert!(outcome(&of(""), &[], &classes).starts_with("FailedBinding"));

@@ -46,7 +46,7 @@ impl Preference {
     }
 }
 
-/// The reason why endpoints have no hints although the Service asks for them. The texts are those of upstream's Events.
+/// The reason why endpoints have no hints although the Service requests them. The texts are those of upstream's Events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unbalanced {
     #[error(

@@ -30,7 +30,7 @@ pub(crate) struct Plan {
     pub(crate) create: Vec<Value>,
     pub(crate) update: Vec<(String, Value)>,
     pub(crate) delete: Vec<ObjectMeta>,
-    /// The outcome of the proportional allocation by address family; empty if the Service does not ask for it.
+    /// The outcome of the proportional allocation by address family; empty if the Service does not request it.
     pub(super) balance: BTreeMap<String, Result<(), Unbalanced>>,
 }
 
@@ -91,7 +91,7 @@ pub(super) fn plan(
     plan
 }
 
-/// Adds the hints that the Service asks for.
+/// Adds the hints that the Service requests.
 fn add_hints(
     service: &Service,
     families: &[String],

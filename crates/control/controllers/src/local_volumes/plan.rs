@@ -11,7 +11,7 @@ use crate::views::{Node, PersistentVolume, StorageClass, VolumeClaim};
 pub(super) const PROVISIONER: &str = "windlass.local/volumes";
 /// The finalizer that keeps a volume until its directory is removed.
 pub(super) const FINALIZER: &str = "windlass.local/volumes";
-/// The prefix of the Node annotation that asks for the removal of a volume's directory.
+/// The prefix of the Node annotation that requests the removal of a volume's directory.
 pub(super) const REMOVE: &str = "remove.windlass.local/";
 pub(super) const REMOVAL_REQUESTED: &str = "asked";
 pub(super) const REMOVED: &str = "removed";

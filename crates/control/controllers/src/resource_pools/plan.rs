@@ -17,7 +17,7 @@ const LIMIT: usize = 100;
 /// The longest text of a pool's error, in bytes.
 const MAX_ERROR: usize = 256;
 
-/// The pools that a request asks for.
+/// The pools that a request selects.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct PoolRequestSpec {

@@ -224,7 +224,7 @@ async fn provisions_expands_and_removes_volume_of_claim() {
     let node = api.get(&Resource::NODES, "", "offers").unwrap();
     assert_eq!(node["metadata"]["labels"][label], "offers");
     grow(api, &name).await;
-    // Another node that takes over the host name is not asked about the volume.
+    // Another node that takes over the host name gets no request about the volume.
     let stolen = json!({"metadata": {"labels": {"kubernetes.io/hostname": "offers"}}});
     let thief = PatchTarget { namespace: "", name: "silent", subresource: "" };
     api.merge(&Resource::NODES, thief, stolen).await;

@@ -1,5 +1,5 @@
 //! Tests the scheduler against an in-memory API server, and against the real one with RBAC.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
 
 mod elections;
 mod gangs;

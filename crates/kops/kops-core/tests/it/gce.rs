@@ -149,7 +149,7 @@ fn machines_read_a_store_in_cloud_storage() {
         "\"configuration_aliases\" = [google.files]",
         "resource \"google_storage_bucket_object\" \"kops-version-txt\" {\n  bucket   = \"store\"",
         "  name     = \"small.example.com/kops-version.txt\"\n  provider = google.files\n}",
-        // Control planes write etcd's backups into the bucket. Workers ask kops-controller.
+        // Control planes write etcd's backups into the bucket. Workers read kops-controller's answers.
         "\"objectadmin-store-serviceaccount-controlplane\" {\n  bucket = \"store\"\n  member = format(\"serviceAccount:%s\", google_service_account.control-plane.email)\n  role   = \"roles/storage.objectAdmin\"\n}",
     ] {
         assert!(main.contains(part), "{part}:\n{main}");

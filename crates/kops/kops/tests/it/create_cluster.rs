@@ -106,7 +106,7 @@ fn sets_fields_of_groups_by_flags() {
             "/spec/mixedInstancesPolicy/instances/1",
             "\"m7g.large\"",
         ),
-        // The name tells the architecture.
+        // The name determines the architecture.
         (&["--node-size", "m6g.large"], "Node", "/spec/image", "\"img-arm\""),
         (&[], "Node", "/spec/image", "\"img-amd\""),
         (&["--image", "i"], "Master", "/spec/image", "\"i\""),

@@ -118,7 +118,7 @@ fn writes_are_conditional_on_the_version_read() {
     let lost = write(&held, &Precondition::Read(version.clone()));
     assert!(matches!(lost, Err(Error::Conflict { .. })));
     assert!(held.requests()[1].head.to_lowercase().contains("if-match: \"1\""));
-    // A server that ignores conditions is not asked to overwrite another version.
+    // A server that ignores conditions gets no request that would overwrite another version.
     let lax = Fake::start(|_, _| whole(OK, "ETag: \"2\"\r\n", ""));
     assert!(matches!(write(&lax, &Precondition::Absent), Err(Error::Conflict { .. })));
     assert!(matches!(

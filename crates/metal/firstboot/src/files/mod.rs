@@ -83,7 +83,7 @@ fn unlock(root: &Root, state: &State) -> Result<(), Error> {
     for (name, volume) in &state.luks {
         let path = match &volume.key {
             Some(key) => keep_key(root, name, key)?,
-            // The system asks its password agents, of which clevis is one.
+            // The system requests the key from its password agents, such as clevis.
             None => "none".to_owned(),
         };
         let discard = if volume.discard { ",discard" } else { "" };

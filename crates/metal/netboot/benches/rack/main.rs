@@ -9,7 +9,7 @@
 //! each with its own address.
 
 // A panic in a helper fails the benchmark.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
 
 mod machine;
 mod world;

@@ -20,7 +20,7 @@ const PROBE: u64 = 5;
 const CONFLICT: u64 = 600;
 const CLIENT_PORT: u16 = 68;
 const SERVER_PORT: u16 = 67;
-/// The port of PXE boot servers, where clients ask proxyDHCP for details.
+/// The port of PXE boot servers, where clients request details from proxyDHCP.
 pub(crate) const PXE_PORT: u16 = 4011;
 
 /// The addresses and the port by which a packet arrived.

@@ -32,7 +32,7 @@ pub enum Stage {
     Umount,
     /// The machine reported that it is installed.
     Installed,
-    /// The server told the machine to boot from its disk.
+    /// The server made the machine boot from its disk.
     LocalDisk,
     Kubelet,
     Ready,

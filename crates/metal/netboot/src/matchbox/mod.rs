@@ -1,7 +1,7 @@
 //! Matchbox: selects a group of machines by labels and serves the scripts and configs of its profile.
 //!
 //! Read [`Matchbox`] first: it answers HTTP requests without knowing HTTP. [`Store`] reads groups, profiles and
-//! templates, [`web`] and [`port`] speak HTTP, and [`rpc`] serves the gRPC API. Secrets are in `secrets`, proofs of
+//! templates, [`web`] and [`port`] serve HTTP, and [`rpc`] serves the gRPC API. Secrets are in `secrets`, proofs of
 //! identity by a TPM in `tpm`.
 
 pub mod assets;

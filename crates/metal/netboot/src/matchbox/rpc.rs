@@ -15,7 +15,7 @@ use super::store::{Boot, Group, Kind, Pattern, Profile, Store, StoreError};
 use crate::labels::Labels;
 
 /// The messages and services generated from `proto/`.
-#[allow(clippy::all, clippy::pedantic, unreachable_pub, missing_docs)]
+#[allow(clippy::all, clippy::pedantic, unreachable_pub, missing_docs, reason = "generated")]
 mod wire {
     pub(super) mod storagepb {
         tonic::include_proto!("storagepb");

@@ -206,7 +206,7 @@ async fn run_transfer(
             Err(_) => transfer.timed_out(),
             Ok(packet) => match packet.inspect(|_| first = None)? {
                 Some(Packet::Ack(number)) => transfer.acknowledged(number),
-                // iPXE and EDK2 first ask for the size only, and end that transfer with an error.
+                // iPXE and EDK2 first request the size only, and end that transfer with an error.
                 Some(Packet::Error(..)) => return Ok(false),
                 _ => Step::Wait,
             },

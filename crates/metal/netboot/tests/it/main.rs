@@ -4,7 +4,7 @@
 //! needs QEMU. Each test runs itself again in a new network namespace.
 
 // A panic in a helper fails the test.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
 
 mod boot;
 mod clients;

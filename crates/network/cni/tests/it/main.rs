@@ -1,5 +1,5 @@
 //! Runs the plugin against the real kernel with namespaces for a node, Pods and an outside host. Needs root and nft.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
 
 mod bandwidth;
 mod cves;

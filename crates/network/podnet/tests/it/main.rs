@@ -1,5 +1,5 @@
 //! Sends real packets between Pods of two nodes and a router in network namespaces. Needs root and nft.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
 
 #[path = "../../../proxy/tests/it/api.rs"]
 mod api;

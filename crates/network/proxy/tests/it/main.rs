@@ -1,5 +1,5 @@
 //! Sends real packets between network namespaces through real rules. Needs root, nft and iptables.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
 
 mod api;
 mod cves;

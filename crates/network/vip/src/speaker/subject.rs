@@ -7,7 +7,8 @@ pub(super) const LABEL: (&str, &str) = ("app.kubernetes.io/name", "windlass-load
 /// The prefixes of the names of Leases.
 const NODE: &str = "node-";
 const ADDRESS: &str = "address-";
-/// The meaning of a Lease's name.
+
+/// The node or address that a Lease's name contains.
 #[derive(Debug, PartialEq)]
 pub(super) enum Subject {
     Node(String),
@@ -15,7 +16,7 @@ pub(super) enum Subject {
 }
 
 impl Subject {
-    /// Parses a Lease's name; `None` for a Lease of someone else.
+    /// Parses a Lease's name; `None` for a Lease of another program.
     pub(super) fn parse(name: &str) -> Option<Self> {
         if let Some(node) = name.strip_prefix(NODE) {
             return Some(Self::Node(node.to_owned()));

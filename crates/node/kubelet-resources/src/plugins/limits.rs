@@ -86,7 +86,7 @@ impl VolumeLimits {
     }
 }
 
-/// Returns the drivers to ask now, and plans their next times.
+/// Returns the drivers that are due for a query, and plans their next times.
 fn due_drivers(
     due: &mut BTreeMap<String, Instant>,
     periods: &BTreeMap<String, Duration>,

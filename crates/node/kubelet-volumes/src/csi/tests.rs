@@ -84,7 +84,7 @@ impl Scene {
         self.dir.path().join("pods").join(uid).join("volumes/kubernetes.io~csi/disk")
     }
 
-    /// Returns the calls since the last look, without those that change nothing.
+    /// Returns the calls since the last query, without those that change nothing.
     fn calls(&self) -> Vec<String> {
         let calls = self.driver.calls();
         self.driver.forget_calls();
@@ -226,7 +226,7 @@ async fn cleans_up_after_every_kind_of_driver_failure() {
             !layout.staged_volumes().unwrap().is_empty(),
             !layout.of_pod("one").unwrap().is_empty(),
         );
-        // The client cannot tell whether the error of an oversized message is final.
+        // The client cannot know whether the error of an oversized message is final.
         if !matches!(fault, Some(Fault::Huge)) {
             assert_eq!(has, kept, "{method} {fault:?}");
         }

@@ -80,7 +80,7 @@ impl Node {
         testkit::write_script(&bin.join(name), &body);
     }
 
-    /// Returns the calls since the last look.
+    /// Returns the calls since the last query.
     fn calls(&self) -> Vec<String> {
         let log = self.dir.path().join("log");
         let text = fs::read_to_string(&log).unwrap_or_default();

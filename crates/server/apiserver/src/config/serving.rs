@@ -9,7 +9,7 @@ use regex::Regex;
 pub struct ServingOptions {
     /// The TLS versions and cipher suites.
     pub tls: serve::TlsPolicy,
-    /// The certificates for names that clients ask for (SNI).
+    /// The certificates for names that clients request (SNI).
     pub named_certificates: Vec<serve::NamedCertificate>,
     /// The header `Strict-Transport-Security`; empty for none.
     pub strict_transport_security: String,

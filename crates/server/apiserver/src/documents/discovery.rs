@@ -245,7 +245,7 @@ fn own_version(kinds: &Kinds, group: &str, version: &str) -> Value {
     json!({"version": version, "resources": resources, "freshness": "Current"})
 }
 
-/// Returns the discovery data of another server. `freshness` tells whether the last fetch succeeded.
+/// Returns the discovery data of another server. `freshness` states whether the last fetch succeeded.
 fn remote_version(version: &str, learned: Option<&RemoteApi>) -> Value {
     let fresh = learned.is_some_and(|learned| learned.fresh);
     let freshness = if fresh { "Current" } else { "Stale" };

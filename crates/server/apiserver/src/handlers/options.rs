@@ -8,7 +8,7 @@ use super::call::Call;
 /// The maximum length of a field manager's name.
 const MANAGER_LENGTH: usize = 128;
 
-/// The handling of unknown and duplicate fields that a request asks for. The default is to warn.
+/// The handling of unknown and duplicate fields that a request chooses. The default is to warn.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Validation {
     Ignore,

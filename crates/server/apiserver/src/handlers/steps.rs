@@ -26,7 +26,7 @@ impl Step {
     }
 }
 
-/// A histogram for each step, operation and result. They are created once, so that a request needs no look-up.
+/// A histogram for each step, operation and result. They are created once, so that a request needs no lookup.
 struct Outcomes([[[Histogram; 2]; 4]; 2]);
 
 impl Outcomes {

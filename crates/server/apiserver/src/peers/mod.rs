@@ -130,7 +130,7 @@ pub(crate) struct ForwardedRequest<'a> {
     pub(crate) timeout: ProxyTimeout,
 }
 
-/// The reason why the peers cannot be asked what they serve, as label of a metric.
+/// The reason why the resources of the peers are unknown, as label of a metric.
 #[derive(Clone, Copy)]
 pub(crate) enum SyncError {
     /// The peers' keys cannot be read.

@@ -100,7 +100,7 @@ mod tests {
         let found = accept(&crd(same, Value::Null), std::slice::from_ref(&bolts));
         assert_eq!(found.conflict.unwrap().0, "KindConflict", "kinds and lists share their names");
 
-        // Accepted names are kept, whatever the definition asks for later.
+        // Accepted names are kept, even if the definition requests others later.
         let mut greedy = nuts.clone();
         greedy["singular"] = json!("bolt");
         greedy["shortNames"] = json!(["nt"]);

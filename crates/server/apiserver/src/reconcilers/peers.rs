@@ -1,4 +1,4 @@
-//! Finds the peers of this server, and asks them what they serve.
+//! Finds the peers of this server, and fetches the list of resources that each serves.
 //!
 //! A peer is found by its key in the store, which expires when the peer stops. It is remembered as long as its identity
 //! Lease lasts: requests for its resources fail with 503, because 404 would mean that the objects are gone.
@@ -31,9 +31,9 @@ use crate::{
     watch_cache::WatchCache,
 };
 
-/// The interval at which keys are read. New peers and those that have failed are asked each time.
+/// The interval at which keys are read. New peers and those that have failed are queried each time.
 const EVERY: Duration = Duration::from_secs(2);
-/// The interval at which a peer is asked again, by a conditional request.
+/// The interval between conditional requests to a peer.
 const AGAIN: Duration = Duration::from_secs(30);
 /// The maximum number of API servers with a key, and of peers that are remembered. Further ones are ignored.
 const MOST: usize = 32;
@@ -93,7 +93,7 @@ impl PeerSync {
         Ok(peers)
     }
 
-    /// Asks the peers that have not been asked recently, all at the same time.
+    /// Queries the peers that have not been queried recently, all at the same time.
     async fn ask(&self, found: BTreeMap<String, PeerReference>) {
         let (before, now) = (self.peers.known(), Instant::now());
         let asked = found.iter().map(|(name, reference)| {

@@ -18,7 +18,7 @@ pub(crate) enum Step {
     Authorities,
     /// The APIServices of the APIs that this server serves.
     ApiServices,
-    /// The peers have been asked what they serve.
+    /// The resources of the peers are known.
     Peers,
     /// The election of leaders has been started.
     Elections,

@@ -116,7 +116,7 @@ impl References {
     }
 }
 
-/// Repairs every Service once, and the node ports. Until then, addresses of existing Services may look free. Returns
+/// Repairs every Service once, and the node ports. Until then, addresses of existing Services may seem free. Returns
 /// the unused ports.
 pub(crate) async fn first(repair: &Repair) -> BTreeMap<u16, u8> {
     let services = repair.objects.list(&GroupResource::new("", "services"), "");

@@ -44,7 +44,7 @@ const OBJECTS: usize = 10_000;
 pub(crate) struct Compute {
     pool: ComputePool,
     /// The pool for OpenAPI documents. They take long with many kinds. It is separate from the pool of large requests,
-    /// so that a client that asks for a document does not wait for a tenant's requests.
+    /// so that a client that requests a document does not wait for a tenant's requests.
     pub(crate) documents: ComputePool,
     /// The gate that admits large requests to the pool.
     pub(crate) turns: Arc<flow::Gate>,

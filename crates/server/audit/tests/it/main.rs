@@ -1,6 +1,6 @@
 //! Tests of policies, events and the log file.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
 
 use std::{path::Path, time::Duration};
 

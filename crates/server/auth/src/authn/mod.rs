@@ -2,7 +2,7 @@
 //!
 //! Each authentication method has a file. The first method that accepts a credential decides. A credential that one
 //! method rejects and none accepts is an error. Without a credential the user is anonymous. Tokens that no local method
-//! recognizes are returned as [`UnknownToken`]: the API server asks the OIDC issuers and webhooks about them.
+//! recognizes are returned as [`UnknownToken`]: the API server verifies them with OIDC issuers and webhooks.
 
 pub mod bootstrap_token;
 pub mod certificate;

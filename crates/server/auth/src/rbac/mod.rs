@@ -1,6 +1,6 @@
 //! Role-based access control. Read [`Rbac`] first.
 //!
-//! Invariant: the index holds exactly the observed Roles and bindings, by subject. A decision looks only at the
+//! Invariant: the index holds exactly the observed Roles and bindings, by subject. A decision reads only the
 //! bindings of the user and the user's groups, so its cost does not grow with the cluster.
 
 mod authorizer;

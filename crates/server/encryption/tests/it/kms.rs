@@ -132,7 +132,7 @@ async fn decrypts_each_seed_once_and_follows_key_changes() {
     assert!(value(&*bench.raw, SECRET).await.unwrap().starts_with(b"k8s:enc:kms:v2:plugin:"));
     assert_eq!(value(&store, SECRET).await.unwrap(), b"plain");
     assert_eq!(plugin.0.decrypted.load(SeqCst), 0, "its own seed is known");
-    // A new server asks the plugin to decrypt it, once.
+    // A new server sends it to the plugin for decryption, once.
     let again = bench.wrap(bench.load().await.unwrap());
     for _ in 0..3 {
         assert_eq!(value(&again, SECRET).await.unwrap(), b"plain");

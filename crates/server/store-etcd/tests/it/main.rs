@@ -1,6 +1,6 @@
 //! Tests of the etcd engine against etcd itself. Without an `etcd` program they report so and pass.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
 
 mod cluster;
 mod engine;

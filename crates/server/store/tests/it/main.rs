@@ -1,6 +1,6 @@
 //! Tests of the embedded engine on a real disk: killed under load, saved and restored.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
 
 mod kill;
 mod snapshot;

@@ -1,6 +1,6 @@
 //! Tests the binary's components as separate processes, like kubeadm runs them.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
 
 mod chain;
 mod differential;

@@ -264,7 +264,7 @@ fn charges_claim_to_scope_of_its_new_class() {
     );
     assert_eq!(update("0", "", both.clone(), both.clone()), Ok(None));
     assert_eq!(update("0", "status", both, silver.clone()), Ok(None));
-    // A status tells what the driver did, so it is counted even above the limit.
+    // A status reports what the driver did, so it is counted even above the limit.
     assert_eq!(update("0", "status", gold, silver), one);
 }
 

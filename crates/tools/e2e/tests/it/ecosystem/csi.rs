@@ -77,7 +77,7 @@ fn hostpath_driver_provides_expands_snapshots_and_restores_volumes() {
         "",
     )
     .ok();
-    // The kubelet expands a mounted file system when it next looks at the Pod, as upstream's.
+    // The kubelet expands a mounted file system when it next syncs the Pod, as upstream's.
     until_within(Duration::from_secs(180), "the expansion", || {
         let size = s.field("pvc csi-pvc", "{.status.capacity.storage}");
         if size == "2Gi" { Ok(()) } else { Err(size) }
