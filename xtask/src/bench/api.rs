@@ -280,6 +280,6 @@ pub(super) fn config_map() -> String {
 /// Returns a Pod like a Deployment's, of 2.5 KB in the store. It is bound to a node, so that it is not scheduled.
 fn pod() -> Result<String> {
     let text = include_str!("../../../crates/server/apiserver/benches/pod.json");
-    let pod: serde_json::Value = serde_json::from_str(text)?;
+    let pod: serde_json::Value = serde_json::from_str(text).during("parsing", "pod.json")?;
     Ok(pod.to_string())
 }

@@ -1,5 +1,5 @@
-//! The LeaseCandidate of a process in a coordinated election: created at the start and renewed when the API server requests it
-//! for it.
+//! The LeaseCandidate of a process in a coordinated election: created at the start and renewed when the API server
+//! requests it.
 
 use std::{convert::Infallible, time::Duration};
 

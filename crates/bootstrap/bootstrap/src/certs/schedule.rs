@@ -35,8 +35,8 @@ const LEAVES: [(&str, Ca); 7] = [
 /// The longest interval between checks.
 pub const EVERY: Duration = Duration::from_secs(6 * 3600);
 
-/// The shortest interval between checks, also when a CA that ends soon leaves certificates only seconds. Processes check
-/// for renewed files about once a minute.
+/// The shortest interval between checks, also when a CA that ends soon leaves certificates only seconds. Processes
+/// check for renewed files about once a minute.
 const SHORTEST: Duration = Duration::from_secs(10);
 
 /// Returns the interval between checks of certificates with this validity: three checks in the last third of it, in

@@ -14,7 +14,7 @@ pub enum Target {
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct TargetFlags {
     /// The program that creates the cloud's resources
-    #[arg(id = "target", long = "target", value_enum, default_value_t)]
+    #[arg(long = "target", value_name = "TARGET", value_enum, default_value_t)]
     pub(crate) program: Target,
     /// The directory for the configuration of --target=terraform [default: out/terraform]
     #[arg(long)]

@@ -107,8 +107,8 @@ async fn mounts_once_without_a_group_and_reports_what_mount_says() {
     assert!(path.path == at && path.read_only);
     let expected = ["-t", "nfs", "-o", "ro", "192.0.2.1:/export/a b", at.to_str().unwrap()];
     assert_eq!(arguments(bin.path()), expected);
-    // The stand-in mounts nothing, so the test adds the mount to the recorded kernel. From now on, nothing touches the directory:
-    // without its parent, any access would fail.
+    // The stand-in mounts nothing, so the test adds the mount to the recorded kernel. From now on, nothing touches
+    // the directory: without its parent, any access would fail.
     kernel.tmpfs(&at, None).unwrap();
     fs::remove_dir_all(root.path().join("pods/u/volumes")).unwrap();
     mounted(&volumes, "u", export).await.unwrap();
