@@ -75,7 +75,7 @@ impl Authority {
     /// Creates an authority from an existing certificate and key, which must match.
     pub fn from_parts(cert: Cert, key: Key) -> Result<Self, Error> {
         let info = cert.info()?;
-        if !info.is_ca {
+        if !cert.may_be_authority()? {
             return Err(Error::NotAnAuthority { subject: info.subject.to_string() });
         }
         cert.check_key(&key)?;

@@ -6,7 +6,10 @@ use std::{
 use aws_lc_rs::digest;
 use data_encoding::HEXLOWER;
 use x509_parser::{
-    certificate::X509Certificate, extensions::GeneralName, prelude::FromDer, x509::X509Name,
+    certificate::X509Certificate,
+    extensions::GeneralName,
+    prelude::FromDer,
+    x509::{X509Name, X509Version},
 };
 
 use crate::{
@@ -152,6 +155,13 @@ impl Cert {
     pub fn pin(&self) -> Result<String, Error> {
         let hash = digest::digest(&digest::SHA256, self.parse()?.public_key().raw);
         Ok(format!("sha256:{}", HEXLOWER.encode(hash.as_ref())))
+    }
+
+    /// Reports whether verifiers accept the certificate as an authority. One of version 1 or 2 cannot say that it is one,
+    /// and is accepted.
+    pub(crate) fn may_be_authority(&self) -> Result<bool, Error> {
+        let cert = self.parse()?;
+        Ok(cert.is_ca() || cert.version() != X509Version::V3)
     }
 
     /// Returns the validity period.

@@ -199,3 +199,35 @@ proptest::proptest! {
         proptest::prop_assert_eq!(decode_all(&text).unwrap(), vec![("X Y".to_owned(), der)]);
     }
 }
+
+/// A self-signed certificate of X.509 version 1, which has no extensions, and its key.
+const VERSION_1: [&str; 2] = [
+    "-----BEGIN CERTIFICATE-----
+MIIBHzCBxQIUMFrIiFmsawHsIWj5iKvJV7f0glwwCgYIKoZIzj0EAwIwETEPMA0G
+A1UEAwwGb2xkLWNhMCAXDTI2MTEyNzEyMjAwOFoYDzIxMjYxMTAzMTIyMDA4WjAR
+MQ8wDQYDVQQDDAZvbGQtY2EwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAAQEERES
+cG4zBqMnlpyvtHd4vre53kVqPAHjHLx41UMnPOyFfC1gOGqLxkNmg80OhIYa4iVo
+XODOF4z/kB99LE3LMAoGCCqGSM49BAMCA0kAMEYCIQDOKNu/y6giBjZ1Gq/FWWKm
+M30SPu0DZCwadACeBAip7wIhAOjImF1B4TSOpIFSHwY/HAOocUAsvqp5/xJhyUIt
+6Chi
+-----END CERTIFICATE-----",
+    "-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgWM49khMZ1LU2p2P+
+aaT/pQc3fbg9gy7y84uPwVzbD3yhRANCAAQEEREScG4zBqMnlpyvtHd4vre53kVq
+PAHjHLx41UMnPOyFfC1gOGqLxkNmg80OhIYa4iVoXODOF4z/kB99LE3L
+-----END PRIVATE KEY-----",
+];
+
+#[test]
+fn signs_with_authority_of_version_1() {
+    let [cert, key] = VERSION_1;
+    let (cert, key) = (Cert::from_pem(cert).unwrap(), Key::from_pem(key).unwrap());
+    assert!(!cert.info().unwrap().is_ca);
+    let ca = Authority::from_parts(cert, key).unwrap();
+    let spec = LeafSpec { usage: Usage::Client, ..server_spec() };
+    let validity = Validity::starting(SystemTime::now(), YEAR);
+    let (leaf, _) = ca.issue_new(&spec, KeyAlgorithm::EcdsaP256, validity).unwrap();
+    leaf.check_signed_by(ca.cert()).unwrap();
+    let trusted = ClientCa::from_pem(ca.cert().to_pem().as_bytes()).unwrap();
+    trusted.verify(&[leaf.to_rustls()], SystemTime::now()).unwrap();
+}
