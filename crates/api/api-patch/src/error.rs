@@ -102,7 +102,7 @@ pub(crate) fn go_syntax(value: &Value) -> String {
 }
 
 /// Formats a value as Go prints it for upstream's messages, such as `map[image:nginx name:web]`.
-pub(crate) fn go_print(value: &Value) -> String {
+pub fn go_print(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
         Value::String(text) => text.clone(),

@@ -29,7 +29,7 @@ pub use apply::{ApplyError, apply};
 pub use configuration::{ConfigurationError, merge_configuration};
 pub use conflict::{Conflict, Conflicts};
 pub use context::{Context, Versions};
-pub use error::PatchError;
+pub use error::{PatchError, go_print};
 pub use fieldset::{FieldSet, FieldSetError};
 pub use json::{MAX_JSON_PATCH_OPERATIONS, json_patch, merge_patch};
 pub use strategic::strategic;

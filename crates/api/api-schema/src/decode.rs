@@ -23,7 +23,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     fill::{Fill, whole_default},
-    gowords::{go_type, syntax_message},
+    gowords::{conversion_error, go_type, syntax_message},
     node::{Field, Node, NodeId, Presence, Shape, Struct},
     scalar::{self, Scalar},
     schema::Schema,
@@ -98,11 +98,26 @@ pub enum DecodeError {
     #[error("{0}")]
     Syntax(String),
     /// A member has a type that the schema does not allow.
-    #[error("{0}")]
-    Type(String),
+    #[error(transparent)]
+    Type(#[from] TypeError),
     /// The object exceeds the limits on depth or memory, including defaults.
     #[error(transparent)]
     Exceeded(#[from] BudgetExceeded),
+}
+
+/// A value of a type that the schema does not allow. Its text is that of Go's JSON decoder.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{json}")]
+pub struct TypeError {
+    json: String,
+    conversion: String,
+}
+
+impl TypeError {
+    /// Returns the text of upstream's converter of trees, which strategic merge patches use. It names no field.
+    pub fn conversion(&self) -> &str {
+        &self.conversion
+    }
 }
 
 /// Decodes an object of the type at `node`.
@@ -237,7 +252,7 @@ impl<'s> Cx<'s> {
                 }
                 Ok(Decoded { value, findings })
             }
-            (Err(_), Some(fault)) => Err(DecodeError::Type(fault.text())),
+            (Err(_), Some(fault)) => Err(DecodeError::Type(fault.error())),
             (Err(error), None) => Err(syntax(&error)),
         }
     }
@@ -273,22 +288,26 @@ fn is_go_struct(node: &Node) -> bool {
 }
 
 impl Fault {
-    fn text(&self) -> String {
-        let Some(go_type) = &self.go_type else { return self.message.clone() };
-        let Some(owner) = &self.owner else {
-            return format!(
-                "json: cannot unmarshal {} into Go value of type {go_type}",
-                self.message
-            );
+    fn error(self) -> TypeError {
+        let Some(go_type) = self.go_type else {
+            return TypeError { conversion: self.message.clone(), json: self.message };
         };
-        let mut path = owner.clone();
-        for field in self.fields.iter().rev() {
-            let _ = write!(path, ".{field}");
-        }
-        format!(
-            "json: cannot unmarshal {} into Go struct field {path} of type {go_type}",
-            self.message
-        )
+        let conversion = conversion_error(&self.message, &go_type);
+        let json = match self.owner {
+            None => {
+                format!("json: cannot unmarshal {} into Go value of type {go_type}", self.message)
+            }
+            Some(mut path) => {
+                for field in self.fields.iter().rev() {
+                    let _ = write!(path, ".{field}");
+                }
+                format!(
+                    "json: cannot unmarshal {} into Go struct field {path} of type {go_type}",
+                    self.message
+                )
+            }
+        };
+        TypeError { json, conversion }
     }
 }
 

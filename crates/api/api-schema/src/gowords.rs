@@ -1,4 +1,4 @@
-//! The error messages of Go's JSON decoder.
+//! The error messages of Go's JSON decoder, and of upstream's converter of trees.
 
 use crate::{
     node::{Node, Shape},
@@ -21,6 +21,30 @@ pub(crate) fn go_type(schema: &Schema, node: &Node) -> String {
         (Shape::Boolean, None) => "bool".to_owned(),
         (Shape::Bytes, None) => "[]uint8".to_owned(),
         _ => "string".to_owned(),
+    }
+}
+
+/// Returns the message of upstream's converter of trees for a JSON value, such as `string` or `number 1.5`, where a Go
+/// type is expected.
+pub(crate) fn conversion_error(word: &str, go_type: &str) -> String {
+    let number = word.strip_prefix("number");
+    let kind = match (word, number) {
+        (_, Some(number)) if number.contains(['.', 'e', 'E']) => "float64",
+        (_, Some(_)) => "int64",
+        ("array", _) => "slice",
+        ("object", _) => "map",
+        (other, _) => other,
+    };
+    match go_type {
+        "int32" | "int64" | "float64" | "string" if number.is_some() => {
+            format!("cannot convert {kind} to {go_type}")
+        }
+        "int32" | "int64" | "float64" | "string" | "bool" => {
+            format!("unrecognized type: {go_type}")
+        }
+        _ if go_type.starts_with("map[") => format!("cannot restore map from {kind}"),
+        _ if go_type.starts_with("[]") => format!("cannot restore slice from {kind}"),
+        _ => format!("cannot restore struct from: {kind}"),
     }
 }
 

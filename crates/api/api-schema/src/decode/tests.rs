@@ -9,6 +9,36 @@ fn pod(text: &str, fill: Fill) -> Result<Decoded, DecodeError> {
 }
 
 #[test]
+fn reports_type_errors_in_words_of_converter_of_trees() {
+    for (text, message) in [
+        (r#"{"metadata":{"labels":"a"}}"#, "cannot restore map from string"),
+        (r#"{"metadata":{"labels":["a"]}}"#, "cannot restore map from slice"),
+        (r#"{"metadata":{"labels":{"a":1}}}"#, "cannot convert int64 to string"),
+        (r#"{"metadata":{"labels":{"a":true}}}"#, "unrecognized type: string"),
+        (r#"{"metadata":{"finalizers":{"a":"b"}}}"#, "cannot restore slice from map"),
+        (r#"{"metadata":"a"}"#, "cannot restore struct from: string"),
+        (r#"{"spec":["a"]}"#, "cannot restore struct from: slice"),
+        (r#"{"spec":{"tolerations":[1]}}"#, "cannot restore struct from: int64"),
+        (r#"{"spec":{"terminationGracePeriodSeconds":"a"}}"#, "unrecognized type: int64"),
+        (r#"{"spec":{"terminationGracePeriodSeconds":1.5}}"#, "cannot convert float64 to int64"),
+        (r#"{"spec":{"hostNetwork":"true"}}"#, "unrecognized type: bool"),
+        (
+            r#"{"spec":{"containers":[{"resources":{"limits":{"cpu":"a"}}}]}}"#,
+            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
+        ),
+        (
+            r#"{"metadata":{"creationTimestamp":1}}"#,
+            "json: cannot unmarshal number into Go value of type string",
+        ),
+    ] {
+        match pod(text, Fill::Given) {
+            Err(DecodeError::Type(error)) => assert_eq!(error.conversion(), message, "{text}"),
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+}
+
+#[test]
 fn reports_errors_in_words_of_go() {
     for (text, message) in [
         (

@@ -241,15 +241,20 @@ pub(crate) fn decode_applied(
     Ok(decoded.value)
 }
 
-/// Decodes a patched tree like a body. `shown` is the part of the patch that an error message quotes.
+/// Decodes a patched tree like a body. Upstream converts the result of a `strategic` merge patch, and quotes the patch in
+/// errors. It decodes the results of other patches, and quotes these.
 pub(crate) fn decode_patched(
     call: &Call,
     tree: &Value,
-    shown: &Value,
+    strategic: Option<&Value>,
 ) -> Result<Value, Box<Status>> {
     decode_again(call, tree.clone(), Fill::Defaults, |_, error| {
-        let detail = error.to_string();
-        let error = FieldError::invalid(&Path::new("patch"), shown.to_string(), detail);
+        let detail = match (&error, strategic) {
+            (TreeError::Type(DecodeError::Type(error)), Some(_)) => error.conversion().to_owned(),
+            _ => error.to_string(),
+        };
+        let shown = strategic.map_or_else(|| tree.to_string(), api_patch::go_print);
+        let error = FieldError::invalid(&Path::new("patch"), shown, detail);
         Box::new(Status::invalid(&GroupKind::new("", ""), "", &[error]))
     })
 }

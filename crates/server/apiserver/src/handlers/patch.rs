@@ -142,7 +142,9 @@ impl Patch {
                 return Err(Box::new(Status::bad_request(message)));
             }
         }
-        if patched["metadata"]["name"] != current["metadata"]["name"] {
+        // Metadata of another type is reported below.
+        let has_metadata = patched["metadata"].is_object() || patched["metadata"].is_null();
+        if has_metadata && patched["metadata"]["name"] != current["metadata"]["name"] {
             return Err(Box::new(Status::bad_request(format!(
                 "the name of the object ({}) does not match the name on the URL ({})",
                 patched.name(),
@@ -155,11 +157,11 @@ impl Patch {
         {
             *owners = json!([{}]);
         }
-        let shown = match self {
-            Self::Strategic(patch) => patch,
-            _ => &patched,
+        let strategic = match self {
+            Self::Strategic(patch) => Some(patch),
+            _ => None,
         };
-        decode::decode_patched(call, &patched, shown)
+        decode::decode_patched(call, &patched, strategic)
     }
 }
 
