@@ -23,6 +23,7 @@ mod run;
 mod soak;
 mod steps;
 mod test;
+mod test_cmd;
 mod tidy;
 mod tools;
 mod up;
@@ -39,6 +40,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   bench [ARGS]    measure crates, clusters and an API server, and print tables; --peer DIR also measures upstream
   soak [ARGS]     run a cluster under churn and kills for --hours H, and check that nothing grows
   conformance ... run upstream's conformance tests on a cluster of three nodes, or on control planes
+  test-cmd ...    run upstream's tests of kubectl against a control plane without nodes
   blackbox ...    run Ignition's black-box tests against `windlass`, in a virtual machine
   ecosystem ...   run programs of other projects as Pods; without arguments it lists what they need
   goldens ...     compare files of kOps with upstream's expected ones, and count them
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
         Some("bench") => bench::run(rest),
         Some("soak") => soak::run(rest),
         Some("conformance") => conformance::run(rest),
+        Some("test-cmd") => test_cmd::run(rest),
         Some("blackbox") => blackbox::run(rest),
         Some("ecosystem") => ecosystem::run(rest),
         Some("goldens") => goldens::run(rest),
