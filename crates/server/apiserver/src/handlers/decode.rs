@@ -365,9 +365,7 @@ pub(super) fn media_type(call: &Call) -> &str {
 
 fn raw_body(call: &Call, body: &Bytes, expected: ExpectedType<'_>) -> Result<RawBody, Box<Status>> {
     match media_type(call) {
-        "application/json" | "" | "*/*" | "application/x-www-form-urlencoded" => {
-            Ok(RawBody::Json(body.clone()))
-        }
+        "application/json" | "" | "*/*" => Ok(RawBody::Json(body.clone())),
         "application/yaml" | "application/x-yaml" | "text/yaml" => {
             let tree = api_codec::from_yaml(body).map_err(|error| {
                 expected.unrecognized(format_args!("{} ({})", error.cause(), summary(body)))

@@ -80,7 +80,7 @@ impl DeleteOptions {
         let options: Self = if body.is_empty() {
             let query = &call.info.query;
             Self {
-                grace_period_seconds: query.get("gracePeriodSeconds").and_then(|s| s.parse().ok()),
+                grace_period_seconds: query.integer("gracePeriodSeconds")?,
                 propagation_policy: query.get("propagationPolicy").map(str::to_owned),
                 orphan_dependents: query
                     .get("orphanDependents")

@@ -103,8 +103,8 @@ pub(crate) async fn select(call: &Call) -> Result<(ListMeta, Vec<Arc<Object>>), 
     let filter = Filter::parse(&call.info.query, &call.resource.definition)?;
     let definition = &call.resource.definition;
     let prefix = definition.key(&call.path.namespace, "");
-    let limit = count(query.get("limit"))?;
-    count(query.get("timeoutSeconds"))?;
+    let limit = count(query, "limit")?;
+    count(query, "timeoutSeconds")?;
     let token = query.get("continue").filter(|t| !t.is_empty());
     check_list_options(query, token)?;
     let exact = query.get("resourceVersionMatch") == Some("Exact");
@@ -246,7 +246,7 @@ async fn known(feed: &Feed, version: Revision) -> Result<(), Box<Status>> {
 pub(crate) async fn watch(state: &State, call: &Call) -> Result<Response<Body>, Box<Status>> {
     let started = Instant::now();
     let query = &call.info.query;
-    let timeout = count(query.get("timeoutSeconds"))?;
+    let timeout = count(query, "timeoutSeconds")?;
     let mut filter = Filter::parse(&call.info.query, &call.resource.definition)?;
     // A watch of one object by its deprecated path.
     if !call.path.name.is_empty() {
@@ -363,16 +363,9 @@ fn parse_version(text: Option<&str>) -> Result<Option<Revision>, Box<Status>> {
 }
 
 /// Parses a count. Values below one mean no limit.
-fn count(text: Option<&str>) -> Result<Option<usize>, Box<Status>> {
-    match text.filter(|t| !t.is_empty()) {
-        None => Ok(None),
-        Some(text) => match text.parse::<i64>() {
-            Ok(limit) => Ok(usize::try_from(limit).ok().filter(|l| *l > 0)),
-            Err(_) => Err(Box::new(Status::bad_request(format!(
-                "strconv.ParseInt: parsing \"{text}\": invalid syntax"
-            )))),
-        },
-    }
+fn count(query: &Query, name: &str) -> Result<Option<usize>, Box<Status>> {
+    let count = query.integer(name)?.and_then(|count| usize::try_from(count).ok());
+    Ok(count.filter(|count| *count > 0))
 }
 
 fn check_list_options(query: &Query, token: Option<&str>) -> Result<(), Box<Status>> {

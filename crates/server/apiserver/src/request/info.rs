@@ -1,6 +1,8 @@
 //! Parses a request's URL, like upstream's RequestInfo.
 
-use api_meta::{percent_decode, query_decode};
+use std::num::{IntErrorKind, ParseIntError};
+
+use api_meta::{Status, percent_decode, query_decode};
 use http::Method;
 
 /// A parsed request.
@@ -51,6 +53,22 @@ impl Query {
 
     pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> + 'a {
         self.0.iter().filter(move |(n, _)| n == name).map(|(_, v)| v.as_str())
+    }
+
+    /// Parses an integer. An empty value is like none.
+    ///
+    /// # Errors
+    ///
+    /// Returns upstream's error for a value that is no `i64`.
+    pub(crate) fn integer(&self, name: &str) -> Result<Option<i64>, Box<Status>> {
+        let Some(text) = self.get(name).filter(|text| !text.is_empty()) else { return Ok(None) };
+        text.parse().map(Some).map_err(|error: ParseIntError| {
+            let cause = match error.kind() {
+                IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
+                _ => "invalid syntax",
+            };
+            Box::new(Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: {cause}")))
+        })
     }
 
     /// Parses a boolean as apimachinery does: every value except `0` and `false` is true, so `?watch` and `?watch=1`

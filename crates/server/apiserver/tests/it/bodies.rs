@@ -79,7 +79,7 @@ async fn rejects_invalid_input() {
     let json = "application/json";
     let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
     let big = format!("{{\"data\": {{\"k\": \"{}\"}}}}", "x".repeat(4 << 20));
-    let table: [(&str, &str, u16, &str); 11] = [
+    let table: [(&str, &str, u16, &str); 12] = [
         (json, "{", 400, "BadRequest"),
         (json, "", 400, "BadRequest"),
         (json, "[]", 400, "BadRequest"),
@@ -95,6 +95,8 @@ async fn rejects_invalid_input() {
         (json, &deep, 400, "BadRequest"),
         (json, &big, 413, "RequestEntityTooLarge"),
         ("text/html", "{}", 415, "UnsupportedMediaType"),
+        // A page of another site can send this without asking the browser's user.
+        ("application/x-www-form-urlencoded", "{}", 415, "UnsupportedMediaType"),
         ("application/vnd.kubernetes.protobuf", "k8s\0junk", 400, "BadRequest"),
     ];
     for (content_type, body, code, reason) in table {

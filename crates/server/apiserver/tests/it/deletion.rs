@@ -30,6 +30,9 @@ async fn enforces_preconditions() {
     ] {
         api.delete(&one, &wrong).await.refused(422, "Invalid");
     }
+    let path = format!("{one}?gracePeriodSeconds=soon");
+    let message = api.send("DELETE", &path, &[], Vec::new()).await.refused(400, "BadRequest");
+    assert_eq!(message, "strconv.ParseInt: parsing \"soon\": invalid syntax");
     let exact = json!({"preconditions": {"uid": uid, "resourceVersion": made["metadata"]["resourceVersion"]}});
     api.delete(&one, &exact).await.ok();
     api.delete(&one, &json!({})).await.refused(404, "NotFound");

@@ -135,6 +135,40 @@ async fn rejects_own_addresses_in_statuses() {
     trap.is_untouched("a status");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn validates_log_options_and_container_before_node() {
+    let (api, namespace) = (admin(), admin().namespace().await);
+    let pods = format!("/api/v1/namespaces/{namespace}/pods");
+    api.post(&pods, &crate::harness::pod("p")).await.ok();
+    for (query, code, reason, text) in [
+        (
+            "tailLines=-1",
+            422,
+            "Invalid",
+            "tailLines: Invalid value: -1: must be greater than or equal",
+        ),
+        ("limitBytes=0", 422, "Invalid", "limitBytes: Invalid value: 0: must be greater than 0"),
+        (
+            "sinceSeconds=5&sinceTime=2020-01-01T00:00:00Z",
+            422,
+            "Invalid",
+            "at most one of `sinceTime` or `sinceSeconds` may be specified",
+        ),
+        (
+            "tailLines=99999999999999999999",
+            400,
+            "BadRequest",
+            "strconv.ParseInt: parsing \"99999999999999999999\": value out of range",
+        ),
+        ("container=none", 400, "BadRequest", "container none is not valid for pod p"),
+        ("tailLines=1", 400, "BadRequest", "pod p does not have a host assigned"),
+    ] {
+        let answer = api.get(&format!("{pods}/p/log?{query}")).await;
+        let message = answer.refused(code, reason);
+        assert!(message.contains(text), "{query}: {message}");
+    }
+}
+
 fn slice(service: &str, ip: &str, port: u16, target: &Value) -> Value {
     json!({
         "metadata": {"generateName": service, "labels": {"kubernetes.io/service-name": service}},

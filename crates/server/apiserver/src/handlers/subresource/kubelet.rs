@@ -3,7 +3,10 @@
 //! The response body, or the connection after an upgrade, is passed through unchanged, except for links in proxied
 //! pages.
 
-use api_meta::{GroupResource, Objects, Status, StatusReason, Tree as _, query_decode};
+use api_meta::{
+    ErrorList, FieldError, GroupKind, GroupResource, Objects, Path, Status, StatusReason,
+    Tree as _, query_decode,
+};
 use auth::secondary::Moment;
 use client::Transport as _;
 use http::{Method, Request, Response, StatusCode, Uri, header};
@@ -197,6 +200,13 @@ async fn stream(
     pod: &Value,
 ) -> Result<(Target, String), Box<Status>> {
     let path = &call.path;
+    if path.subresource == "log" {
+        check_log_options(call)?;
+    }
+    let container = match path.subresource.as_str() {
+        "portforward" => String::new(),
+        _ => container(call, pod)?,
+    };
     let node = pod.text("spec.nodeName");
     if node.is_empty() {
         return Err(Box::new(Status::bad_request(format!(
@@ -204,16 +214,36 @@ async fn stream(
             path.name
         ))));
     }
-    let container = match path.subresource.as_str() {
-        "portforward" => String::new(),
-        _ => container(call, pod)?,
-    };
     let kubelet_path = match path.subresource.as_str() {
         "log" => format!("/containerLogs/{}/{}/{container}", path.namespace, path.name),
         "portforward" => format!("/portForward/{}/{}", path.namespace, path.name),
         verb => format!("/{verb}/{}/{}/{container}", path.namespace, path.name),
     };
     Ok((target::kubelet(objects, node).await?, kubelet_path))
+}
+
+/// Validates the options of a request for logs.
+fn check_log_options(call: &Call) -> Result<(), Box<Status>> {
+    let (query, mut errors) = (&call.info.query, ErrorList::new());
+    for (name, least, detail) in [
+        ("tailLines", 0, "must be greater than or equal to 0"),
+        ("limitBytes", 1, "must be greater than 0"),
+        ("sinceSeconds", 1, "must be greater than 0"),
+    ] {
+        if let Some(value) = query.integer(name)?.filter(|value| *value < least) {
+            errors.push(FieldError::invalid(&Path::new(name), value, detail));
+        }
+    }
+    let given = |name| query.get(name).is_some_and(|value| !value.is_empty());
+    if given("sinceSeconds") && given("sinceTime") {
+        let detail = "at most one of `sinceTime` or `sinceSeconds` may be specified";
+        errors.push(FieldError::forbidden(&Path::new("[]"), detail));
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    let kind = GroupKind::new("", "PodLogOptions");
+    Err(Box::new(Status::invalid(&kind, &call.path.name, &errors)))
 }
 
 /// Returns the container that the query names, the one of the Pod's default annotation, or the only one.
