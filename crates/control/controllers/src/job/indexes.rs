@@ -1,16 +1,20 @@
 //! Sets of completion indexes, formatted as `1,3-5`.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, ops::RangeInclusive};
 
-pub(super) fn parse(text: &str, limit: i64) -> BTreeSet<i64> {
-    let mut out = BTreeSet::new();
-    for part in text.split(',').filter(|part| !part.is_empty()) {
+/// Parses the ranges of a set of indexes below `limit`. None of them is empty.
+pub(super) fn ranges(text: &str, limit: i64) -> impl Iterator<Item = RangeInclusive<i64>> {
+    let ranges = text.split(',').filter_map(move |part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        if let (Ok(first), Ok(last)) = (first.parse::<i64>(), last.parse::<i64>()) {
-            out.extend(first.max(0)..=last.min(limit - 1));
-        }
-    }
-    out
+        let (first, last) = (first.parse::<i64>().ok()?, last.parse::<i64>().ok()?);
+        Some(first.max(0)..=last.min(limit - 1))
+    });
+    ranges.filter(|range| !range.is_empty())
+}
+
+/// Parses a set whose indexes have had Pods, so that its size is limited.
+pub(super) fn parse(text: &str, limit: i64) -> BTreeSet<i64> {
+    ranges(text, limit).flatten().collect()
 }
 
 pub(super) fn format(indexes: &BTreeSet<i64>) -> String {
