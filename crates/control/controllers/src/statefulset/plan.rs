@@ -12,6 +12,9 @@ use crate::{
     views::{Pod, Set},
 };
 
+/// The largest number of Pods that one plan creates. The next plan creates further ones.
+const MAX_CREATIONS: usize = 500;
+
 #[derive(Debug, PartialEq)]
 pub(super) enum Step {
     Create {
@@ -86,7 +89,7 @@ pub(super) fn plan(
             let former = rolls && number < partition(set);
             let revision = if former { current } else { update }.to_owned();
             plan.steps.push(Step::Create { ordinal: number, revision });
-            if in_order {
+            if in_order || plan.steps.len() >= MAX_CREATIONS {
                 return plan;
             }
             continue;
@@ -148,28 +151,29 @@ fn replace(set: &Set, existing: &BTreeMap<i64, &Arc<Pod>>, update: &str, mut pla
     if set.spec.update_strategy.r#type == "OnDelete" {
         return plan;
     }
-    let broken =
-        range(set).filter(|n| existing.get(n).is_none_or(|pod| !is_working(pod))).count() as i64;
+    let range = range(set);
+    let working = existing.range(range.clone()).filter(|(_, pod)| is_working(pod)).count() as i64;
     let most = max_unavailable(set);
-    let mut left = most - broken;
-    for number in range(set).rev().take_while(|number| *number >= partition(set)) {
-        let pod = existing.get(&number).filter(|pod| !pod.metadata.terminating());
-        match pod {
-            Some(pod) if revision(pod) != update => {
-                // Replacing a Pod that is not ready costs no availability.
-                let spare = !is_working(pod) || left > 0 || most == 1;
-                if !spare {
-                    return plan;
-                }
-                left -= i64::from(is_working(pod));
-                plan.steps.push(Step::Delete((*pod).clone()));
-                if most == 1 {
-                    return plan;
-                }
+    let mut left = most - (replicas(set) - working);
+    let mut above = range.end;
+    for (number, pod) in existing.range(partition(set).min(range.end)..range.end).rev() {
+        let follows = number + 1 == std::mem::replace(&mut above, *number);
+        if most == 1 && !follows {
+            return plan;
+        }
+        if revision(pod) != update && !pod.metadata.terminating() {
+            // Replacing a Pod that is not ready costs no availability.
+            let spare = !is_working(pod) || left > 0 || most == 1;
+            if !spare {
+                return plan;
             }
-            Some(pod) if is_working(pod) => {}
-            _ if most == 1 => return plan,
-            _ => {}
+            left -= i64::from(is_working(pod));
+            plan.steps.push(Step::Delete((*pod).clone()));
+            if most == 1 {
+                return plan;
+            }
+        } else if most == 1 && !is_working(pod) {
+            return plan;
         }
     }
     plan
@@ -378,6 +382,19 @@ mod tests {
             ["-db-1"],
             "an unavailable Pod is replaced at no cost"
         );
+    }
+
+    #[test]
+    fn huge_sets_are_planned_in_pieces() {
+        let most = json!({"podManagementPolicy": "Parallel",
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 2}}});
+        let huge = set(i64::from(i32::MAX), most);
+        let next = steps(&huge, &[pod(0, "new", true)]);
+        assert_eq!((next.len(), &*next[0]), (MAX_CREATIONS, "+1 new"));
+        let in_order = set(i64::from(i32::MAX), json!({}));
+        for _ in 0..1000 {
+            assert_eq!(steps(&in_order, &[pod(0, "new", false)]), Vec::<String>::new());
+        }
     }
 
     #[test]
