@@ -9,17 +9,31 @@ use crate::{
     fields::{self, FieldError, NodeFacts},
 };
 
+/// The largest size of a string that the kernel passes to a program (`MAX_ARG_STRLEN`), in bytes.
+const MAX_STRING: usize = 128 << 10;
+/// The largest size of the arguments or the variables that the kernel passes to a program (three quarters of
+/// `_STK_LIM`), in bytes.
+const MAX_TOTAL: usize = 6 << 20;
+
 /// Replaces `$(NAME)` by the variable's value. `$$` stands for `$`, and unknown names are kept unchanged.
-pub fn expand(text: &str, lookup: impl Fn(&str) -> Option<String>) -> String {
-    let mut out = String::with_capacity(text.len());
+///
+/// # Errors
+///
+/// The result is too long for an argument or variable. Variables that contain others twice grow exponentially.
+pub fn expand(text: &str, lookup: impl Fn(&str) -> Option<String>) -> Result<String, EnvError> {
+    let mut out = String::new();
     let mut rest = text;
+    let last = text.rfind(')').unwrap_or(0);
     while let Some(at) = rest.find('$') {
         out.push_str(&rest[..at]);
         let after = &rest[at + 1..];
+        let name = || after.strip_prefix('(')?.split_once(')');
         if let Some(tail) = after.strip_prefix('$') {
             out.push('$');
             rest = tail;
-        } else if let Some((name, tail)) = after.strip_prefix('(').and_then(|t| t.split_once(')')) {
+        } else if text.len() - after.len() < last
+            && let Some((name, tail)) = name()
+        {
             match lookup(name) {
                 Some(value) => out.push_str(&value),
                 None => out.push_str(&rest[at..at + name.len() + 3]),
@@ -29,9 +43,30 @@ pub fn expand(text: &str, lookup: impl Fn(&str) -> Option<String>) -> String {
             out.push('$');
             rest = after;
         }
+        if out.len() > MAX_STRING {
+            return Err(EnvError::LongString);
+        }
     }
     out.push_str(rest);
-    out
+    Ok(out)
+}
+
+/// Expands the words of a command or its arguments.
+///
+/// # Errors
+///
+/// The words are too long for the kernel.
+pub fn expand_all(
+    words: &[String],
+    expand: impl Fn(&String) -> Result<String, EnvError>,
+) -> Result<Vec<String>, EnvError> {
+    let mut size = 0;
+    let expand = |word| {
+        let word = expand(word)?;
+        size += word.len();
+        if size > MAX_TOTAL { Err(EnvError::LargeTotal) } else { Ok(word) }
+    };
+    words.iter().map(expand).collect()
 }
 
 /// The sources of a container's environment. The caller has read the objects that the spec references.
@@ -67,6 +102,12 @@ pub enum EnvError {
     NotInFile { key: String, path: String },
     #[error("couldn't parse env file {path:?}: {source}")]
     File { path: String, source: EnvFileError },
+    #[error(
+        "an argument or variable has more than {MAX_STRING} bytes after its variables are expanded"
+    )]
+    LongString,
+    #[error("the command, the arguments or the environment have more than {MAX_TOTAL} bytes")]
+    LargeTotal,
     #[error(transparent)]
     Field(#[from] FieldError),
 }
@@ -79,14 +120,14 @@ pub fn environment(sources: &Sources<'_>) -> Result<Vec<(String, String)>, EnvEr
         if let Some(source) = &from.config_map_ref {
             if let Some(map) = config_map(sources, &source.name, source.optional)? {
                 for (key, value) in map.data.iter().flatten() {
-                    env.set(format!("{prefix}{key}"), value.clone());
+                    env.set(format!("{prefix}{key}"), value.clone())?;
                 }
             }
         } else if let Some(source) = &from.secret_ref
             && let Some(secret) = secret(sources, &source.name, source.optional)?
         {
             for (key, value) in secret.data.iter().flatten() {
-                env.set(format!("{prefix}{key}"), text(&value.0, key, &source.name)?);
+                env.set(format!("{prefix}{key}"), text(&value.0, key, &source.name)?)?;
             }
         }
     }
@@ -97,19 +138,19 @@ pub fn environment(sources: &Sources<'_>) -> Result<Vec<(String, String)>, EnvEr
             let raw = variable.value.as_deref().unwrap_or_default();
             Some(expand(raw, |name| {
                 env.get(name).cloned().or_else(|| sources.services.get(name).cloned())
-            }))
+            })?)
         };
         if let Some(value) = value {
-            env.set(variable.name.clone(), value);
+            env.set(variable.name.clone(), value)?;
         }
     }
     // Service variables never override variables of the spec.
     for (name, value) in &sources.services {
         if env.get(name).is_none() {
-            env.set(name.clone(), value.clone());
+            env.set(name.clone(), value.clone())?;
         }
     }
-    let Env { order, mut values } = env;
+    let Env { order, mut values, .. } = env;
     let pair = |name: String| values.remove(&name).map(|value| (name, value));
     Ok(order.into_iter().filter_map(pair).collect())
 }
@@ -118,13 +159,21 @@ pub fn environment(sources: &Sources<'_>) -> Result<Vec<(String, String)>, EnvEr
 struct Env {
     order: Vec<String>,
     values: BTreeMap<String, String>,
+    /// The size of all names and values.
+    size: usize,
 }
 
 impl Env {
-    fn set(&mut self, name: String, value: String) {
-        if self.values.insert(name.clone(), value).is_none() {
-            self.order.push(name);
+    fn set(&mut self, name: String, value: String) -> Result<(), EnvError> {
+        self.size += value.len();
+        match self.values.insert(name.clone(), value) {
+            Some(before) => self.size -= before.len(),
+            None => {
+                self.size += name.len();
+                self.order.push(name);
+            }
         }
+        if self.size > MAX_TOTAL { Err(EnvError::LargeTotal) } else { Ok(()) }
     }
 
     fn get(&self, name: &str) -> Option<&String> {

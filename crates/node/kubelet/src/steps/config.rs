@@ -129,8 +129,8 @@ pub(super) async fn of_container(
             user_specified_image: text(&container.image),
             ..Default::default()
         }),
-        command: container.command.iter().flatten().map(&expand).collect(),
-        args: container.args.iter().flatten().map(&expand).collect(),
+        command: env::expand_all(container.command.as_deref().unwrap_or_default(), expand)?,
+        args: env::expand_all(container.args.as_deref().unwrap_or_default(), expand)?,
         working_dir: text(&container.working_dir),
         envs: request
             .devices
@@ -258,14 +258,14 @@ async fn mounts(
     ctx: &Context,
     request: &Request<'_>,
     features: Features,
-    expand: &(dyn Fn(&String) -> String + Sync),
+    expand: &(dyn Fn(&String) -> Result<String, env::EnvError> + Sync),
 ) -> Result<Vec<v1::Mount>, ConfigError> {
     let Request { pod, container, .. } = *request;
     let mut mounts = Vec::new();
     let pod_dir = ctx.settings.pod_dir(pod.metadata.uid.as_deref().unwrap_or_default());
     for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
         let sub = match (&mount.sub_path_expr, &mount.sub_path) {
-            (Some(expr), _) if !expr.is_empty() => expand(expr),
+            (Some(expr), _) if !expr.is_empty() => expand(expr)?,
             (_, Some(path)) => path.clone(),
             _ => String::new(),
         };

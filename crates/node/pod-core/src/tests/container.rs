@@ -26,8 +26,44 @@ fn expands_variables_as_documented() {
         ("$$", "$"),
         ("$(B$(A)", "$(B$(A)"),
     ] {
-        assert_eq!(env::expand(text, known), expanded, "{text}");
+        assert_eq!(env::expand(text, known).as_deref(), Ok(expanded), "{text}");
     }
+}
+
+#[test]
+fn refuses_expansions_that_no_program_can_receive() {
+    let mut pod = pod(json!({ "containers": [{ "name": "c" }] }));
+    let refused = |pod: &k8s_openapi::api::core::v1::Pod| {
+        let none = BTreeMap::new();
+        let facts = NodeFacts::default();
+        let sources = env::Sources {
+            pod,
+            container: &pod.spec.as_ref().unwrap().containers[0],
+            config_maps: &BTreeMap::new(),
+            secrets: &BTreeMap::new(),
+            files: &BTreeMap::new(),
+            services: none,
+            node: &facts,
+        };
+        env::environment(&sources).unwrap_err()
+    };
+    let twice = |i: i32| json!({"name": format!("E{}", i + 1), "value": format!("$(E{i})$(E{i})")});
+    let first = json!({"name": "E0", "value": "0123456789"});
+    let bomb: Vec<_> = [first].into_iter().chain((0..60).map(twice)).collect();
+    pod.spec.as_mut().unwrap().containers[0].env = serde_json::from_value(json!(bomb)).unwrap();
+    assert_eq!(refused(&pod), env::EnvError::LongString);
+    let large = json!({"name": "E0", "value": "0".repeat(100 << 10)});
+    let copy = |i: i32| json!({"name": format!("E{i}"), "value": "$(E0)"});
+    let many: Vec<_> = [large].into_iter().chain((1..100).map(copy)).collect();
+    pod.spec.as_mut().unwrap().containers[0].env = serde_json::from_value(json!(many)).unwrap();
+    assert_eq!(refused(&pod), env::EnvError::LargeTotal);
+
+    let words = vec!["$(A)".to_owned(); 100];
+    let long = |word: &String| env::expand(word, |_| Some("0".repeat(100 << 10)));
+    assert_eq!(env::expand_all(&words, long), Err(env::EnvError::LargeTotal));
+    // Searching for the end of each name would take a minute.
+    let open = "$(".repeat(500_000);
+    assert_eq!(env::expand(&open, |_| None), Err(env::EnvError::LongString));
 }
 
 #[test]
@@ -49,7 +85,7 @@ fn formats_durations_like_go() {
 proptest! {
     #[test]
     fn text_without_dollars_stays_as_it_is(text in "[^$]*") {
-        prop_assert_eq!(env::expand(&text, |_| Some("never".to_owned())), text);
+        prop_assert_eq!(env::expand(&text, |_| Some("never".to_owned())), Ok(text));
     }
 
     #[test]
