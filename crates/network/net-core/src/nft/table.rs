@@ -7,6 +7,14 @@ use crate::{Family, seal::Seal};
 /// The chain whose only rule carries the table's digest as its comment.
 pub const STATE_CHAIN: &str = "windlass-state";
 
+/// Returns the type of a family's addresses in sets.
+pub(crate) fn address_type(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "ipv4_addr",
+        Family::V6 => "ipv6_addr",
+    }
+}
+
 /// The desired state of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {

@@ -105,14 +105,16 @@ impl<'a> Port<'a> {
         {
             return None;
         }
-        let mut sources: Vec<_> = ranges.iter().map(|range| range.network().to_string()).collect();
+        let mut sources: Vec<_> = ranges.iter().map(|range| range.network()).collect();
         // The node reaches its own load balancer address if the load balancer keeps the source address.
         if ranges.iter().any(|range| self.config.local_addresses().any(|ip| range.contains(ip))) {
-            sources.extend(self.balancer_ips().map(|ip| Cidr::host(ip).to_string()));
+            sources.extend(balancer_addresses(self.service).map(Cidr::host));
         }
+        sources.retain(|source| source.family() == self.family);
+        // A range follows the ranges that contain it. An interval set must not have both.
         sources.sort();
-        sources.dedup();
-        Some(sources)
+        sources.dedup_by(|inner, outer| outer.covers(*inner));
+        Some(sources.iter().map(Cidr::to_string).collect())
     }
 
     /// Returns the affinity timeout in seconds; `None` without affinity.

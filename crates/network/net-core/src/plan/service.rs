@@ -4,7 +4,11 @@ use super::{
     base::{CLUSTER_IPS, DEAD_NODE_PORTS, DEAD_SERVICES, FIREWALL_IPS, NODE_PORTS, SERVICE_IPS},
     port::{Port, digest},
 };
-use crate::{Family, api::TrafficPolicy, endpoints::Endpoint, nft::Table};
+use crate::{
+    api::TrafficPolicy,
+    endpoints::Endpoint,
+    nft::{Table, address_type},
+};
 
 pub(super) fn add(table: &mut Table, service_port: &Port<'_>) {
     let (meta, port) = (&service_port.service.metadata, service_port.port);
@@ -125,13 +129,24 @@ impl Rules<'_> {
         table.chain(&chain, rules);
     }
 
-    /// Adds the chain that drops traffic from outside `loadBalancerSourceRanges`, if there are any.
+    /// Adds the chain that drops traffic from outside `loadBalancerSourceRanges`, if there are any. All ports of a
+    /// Service share the set of ranges, because thousands of ports times thousands of ranges would fill the memory.
     fn add_firewall(&self, table: &mut Table) -> Option<String> {
         let sources = self.service_port.sources()?;
         let chain = format!("firewall-{}", self.name);
+        let meta = &self.service_port.service.metadata;
+        let set = format!("sources-{}", with_digest(&format!("{}/{}", meta.namespace, meta.name)));
         let ip = self.service_port.family.nft();
-        let accept = sources.iter().map(|source| format!("{ip} saddr {source} return"));
-        table.chain(&chain, accept.chain(["drop".to_owned()]).collect());
+        if !table.sets.contains_key(&set) {
+            table.set(
+                &set,
+                format!("type {}; flags interval;", address_type(self.service_port.family)),
+            );
+            for source in sources {
+                table.element(&set, source, String::new());
+            }
+        }
+        table.chain(&chain, vec![format!("{ip} saddr @{set} return"), "drop".to_owned()]);
         Some(chain)
     }
 
@@ -193,8 +208,7 @@ impl Rules<'_> {
             let set = format!("affinity-{chain}");
             // The timeout is in the rule and not in the set, because a set's declaration cannot be changed.
             rules.push(format!("update @{set} {{ {ip} saddr timeout {seconds}s }}"));
-            let address =
-                if self.service_port.family == Family::V4 { "ipv4_addr" } else { "ipv6_addr" };
+            let address = address_type(self.service_port.family);
             table.dynamic_set(&set, format!("type {address}; flags dynamic,timeout;"));
         }
         let target = endpoint.socket();

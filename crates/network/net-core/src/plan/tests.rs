@@ -153,8 +153,23 @@ fn source_ranges_protect_balancer_address() {
     );
     assert_eq!(
         rules(&table, "firewall-VJSWWEDI-ns/s/tcp/p80"),
-        ["ip saddr 10.9.0.0/16 return", "ip saddr 203.0.113.0/24 return", "drop"]
+        ["ip saddr @sources-TNO7VA74-ns/s return", "drop"]
     );
+    let Content::Ours(sources) = &table.sets["sources-TNO7VA74-ns/s"].content else { panic!() };
+    assert_eq!(sources.keys().collect::<Vec<_>>(), ["10.9.0.0/16", "203.0.113.0/24"]);
+}
+
+#[test]
+fn ports_share_source_ranges() {
+    let number = |i: u16| format!("10.{}.{}.0/24", i / 250, i % 250);
+    let ranges: Vec<_> = (0..2000).map(number).chain(["10.0.0.0/16".to_owned()]).collect();
+    let ports: Vec<_> = (1..2000).map(|p| json!({"name": format!("p{p}"), "port": p})).collect();
+    let spec = json!({"type": "LoadBalancer", "loadBalancerSourceRanges": ranges, "ports": ports, "ingress": [{"ip": "5.6.7.8"}]});
+    let table = table(&config(), &service(spec), two_endpoints());
+    let rules: usize = table.chains.values().map(|chain| chain.rules.len()).sum();
+    assert!(rules < 20_000, "{rules}");
+    let Content::Ours(sources) = &table.sets["sources-TNO7VA74-ns/s"].content else { panic!() };
+    assert_eq!(sources.len(), 2000 - 250 + 1, "the large range contains 250 others");
 }
 
 #[test]

@@ -12,11 +12,18 @@ pub mod api;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    net::IpAddr,
+};
 
 use api_meta::{IntOrString, LabelSelector, Selector};
 
-use crate::{Cidr, Family, api::Protocol, nft::Table};
+use crate::{
+    Cidr, Family,
+    api::Protocol,
+    nft::{Table, address_type},
+};
 use api::{IpBlock, Namespaces, NetworkPolicy, Peer, Pod, PolicyType, Port, Rule};
 
 /// The table's name. It differs from other implementations', so that theirs stay in place.
@@ -95,9 +102,8 @@ fn base(family: Family) -> Table {
     table
 }
 
-fn address_type(family: Family) -> &'static str {
-    if family == Family::V4 { "ipv4_addr" } else { "ipv6_addr" }
-}
+/// The names of a policy's sets of peers, by the addresses in them.
+type PeerSets = HashMap<BTreeSet<IpAddr>, String>;
 
 struct Plan<'a> {
     family: Family,
@@ -109,8 +115,7 @@ impl Plan<'_> {
     fn add_to(&self, table: &mut Table, policies: &[&NetworkPolicy]) {
         let ours = policies.iter().filter(|policy| policy.spec.is_of(self.direction.of));
         // Each isolated Pod's address, with the chains of the policies that select it.
-        let mut isolated: std::collections::BTreeMap<IpAddr, (&Pod, Vec<String>)> =
-            Default::default();
+        let mut isolated: BTreeMap<IpAddr, (&Pod, Vec<String>)> = BTreeMap::new();
         for policy in ours {
             let selected = self.selected(policy);
             if selected.is_empty() {
@@ -160,18 +165,21 @@ impl Plan<'_> {
             &policy.spec.egress
         };
         let mut rules = Vec::new();
+        let mut sets = PeerSets::default();
         for (number, rule) in list.iter().enumerate() {
             let name = format!("{name}/{number}");
-            rules.extend(self.add_rule(table, &name, &meta.namespace, rule, selected));
+            rules.extend(self.add_rule(table, &mut sets, &name, &meta.namespace, rule, selected));
         }
         table.chain(&name, rules);
         name
     }
 
-    /// Adds the sets of a rule and returns its lines.
+    /// Adds the sets of a rule and returns its lines. There are as many lines as the rule has peers and ports: with a
+    /// line for each pair of them, a small object could fill the machine's memory.
     fn add_rule(
         &self,
         table: &mut Table,
+        sets: &mut PeerSets,
         name: &str,
         namespace: &str,
         rule: &Rule,
@@ -182,20 +190,41 @@ impl Plan<'_> {
         if rule.peers.is_empty() {
             from.push(String::new());
         } else if !pods.is_empty() {
-            let set = format!("{name}-peers");
-            table.set(&set, format!("type {};", address_type(self.family)));
-            for (_, ip) in &pods {
-                table.element(&set, ip.to_string(), String::new());
-            }
+            let set = self.add_peers(table, sets, name, &pods);
             from.push(format!("{} {} @{set} ", self.family.nft(), self.direction.peer));
         }
         from.extend(rule.peers.iter().filter_map(|peer| self.block(peer.ip_block.as_ref()?)));
         // The receiving Pod defines the meaning of a port's name.
         let receivers = if self.direction.of == PolicyType::Ingress { selected } else { &pods };
         let ports = self.ports(table, name, &rule.ports, receivers);
-        let lines =
-            |from: &String| ports.iter().map(|port| format!("{from}{port}accept")).collect();
-        from.iter().flat_map::<Vec<String>, _>(lines).collect()
+        if from.len() > 1 && ports.len() > 1 {
+            let chain = format!("{name}-accept");
+            table.chain(&chain, ports.iter().map(|port| format!("{port}accept")).collect());
+            return from.iter().map(|from| format!("{from}jump {chain}")).collect();
+        }
+        let lines = |from| ports.iter().map(move |port| format!("{from}{port}accept"));
+        from.iter().flat_map(lines).collect()
+    }
+
+    /// Returns the name of the set with these Pods' addresses. Adds it unless an earlier rule has the same Pods.
+    fn add_peers(
+        &self,
+        table: &mut Table,
+        sets: &mut PeerSets,
+        name: &str,
+        pods: &[(&Pod, IpAddr)],
+    ) -> String {
+        let addresses: BTreeSet<IpAddr> = pods.iter().map(|(_, ip)| *ip).collect();
+        if let Some(set) = sets.get(&addresses) {
+            return set.clone();
+        }
+        let set = format!("{name}-peers");
+        table.set(&set, format!("type {};", address_type(self.family)));
+        for ip in &addresses {
+            table.element(&set, ip.to_string(), String::new());
+        }
+        sets.insert(addresses, set.clone());
+        set
     }
 
     /// Returns the Pods of the cluster that a rule's peers select; all Pods if the rule has no peers.

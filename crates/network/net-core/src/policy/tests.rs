@@ -280,3 +280,50 @@ fn ignores_host_network_and_unselected_pods() {
     );
     assert_eq!(table, empty);
 }
+
+#[test]
+fn rules_grow_with_object_and_not_with_pairs() {
+    let pod = |name: String, ip: String| -> Pod {
+        serde_json::from_value(json!({"metadata": {"name": name, "namespace": "a"},
+            "spec": {"nodeName": "n"}, "status": {"podIP": ip, "podIPs": [{"ip": ip}]}}))
+        .unwrap()
+    };
+    let pods: Vec<_> = (0..200).map(|i| pod(format!("p{i}"), format!("10.0.1.{i}"))).collect();
+    let blocks: Vec<_> =
+        (0..200).map(|i| json!({"ipBlock": {"cidr": format!("10.1.{i}.0/24")}})).collect();
+    let ports: Vec<_> = (1..=200).map(|port| json!({"protocol": "TCP", "port": port})).collect();
+    let wide = json!({"from": blocks, "ports": ports});
+    let equal = vec![json!({"from": [{"podSelector": {}}]}); 200];
+    let rules = [vec![wide], equal].concat();
+    let policy: NetworkPolicy = serde_json::from_value(json!({
+        "metadata": {"name": "p", "namespace": "a"},
+        "spec": {"podSelector": {}, "policyTypes": ["Ingress"],
+            "ingress": rules}}))
+    .unwrap();
+    let namespaces = Namespaces::default();
+    let snapshot = Snapshot {
+        node: "n",
+        pods: pods.iter().collect(),
+        namespaces: &namespaces,
+        policies: vec![&policy],
+    };
+    let table = plan(Family::V4, &snapshot);
+    let rules: usize = table.chains.values().map(|chain| chain.rules.len()).sum();
+    assert!(rules < 200 * 7, "{rules}");
+    let sets = table.sets.keys().filter(|set| set.ends_with("-peers")).count();
+    assert_eq!(sets, 1, "rules with the same Pods share a set");
+    let packet = |from: &str, port| Packet {
+        from: from.parse().unwrap(),
+        to: "10.0.1.7".parse().unwrap(),
+        protocol: Protocol::Tcp,
+        port,
+    };
+    for (from, port, expected) in [
+        ("10.1.5.9", 200, true),
+        ("10.1.5.9", 201, false),
+        ("10.2.0.1", 1, false),
+        ("10.0.1.9", 9, true),
+    ] {
+        assert_eq!(passes(&table, packet(from, port)), expected, "{from} {port}");
+    }
+}
