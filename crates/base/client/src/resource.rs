@@ -133,6 +133,8 @@ impl Resource {
 
     /// Returns the path of an object, or of its subresource unless `subresource` is empty.
     pub fn object(&self, namespace: &str, name: &str, subresource: &str) -> String {
+        // Some kinds, such as PodDisruptionBudget, allow names with characters such as `?`.
+        let name = api_meta::percent_encode(name, b"-._~:");
         let mut path = format!("{}/{name}", self.collection(namespace));
         if !subresource.is_empty() {
             path.push('/');
@@ -154,6 +156,10 @@ mod tests {
         );
         assert_eq!(Resource::PODS.collection(""), "/api/v1/pods");
         assert_eq!(Resource::NODES.object("", "n1", "status"), "/api/v1/nodes/n1/status");
+        assert_eq!(
+            Resource::CLUSTER_ROLES.object("", "system:a?b#c d", ""),
+            "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:a%3Fb%23c%20d"
+        );
         assert_eq!(
             Resource::LEASES.collection("x"),
             "/apis/coordination.k8s.io/v1/namespaces/x/leases"
