@@ -11,7 +11,10 @@ use hyper_util::rt::TokioIo;
 use pod_core::Observed;
 use serve::Body;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::protocol::{Role, WebSocketConfig},
+};
 
 use crate::{
     backend::Backend,
@@ -22,6 +25,8 @@ use crate::{
     websocket::{self, Channel},
 };
 
+/// The largest WebSocket message of a client, as upstream's. It is in memory until it is complete.
+const MAX_MESSAGE: usize = 32 << 20;
 const PROTOCOL_HEADER: &str = "x-stream-protocol-version";
 const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
 
@@ -218,7 +223,10 @@ where
         drop(tokio::io::copy_bidirectional(&mut client, &mut runtime).await);
         return;
     };
-    let socket = WebSocketStream::from_raw_socket(client, Role::Server, None).await;
+    let limits = WebSocketConfig::default()
+        .max_message_size(Some(MAX_MESSAGE))
+        .max_frame_size(Some(MAX_MESSAGE));
+    let socket = WebSocketStream::from_raw_socket(client, Role::Server, Some(limits)).await;
     let channels = match kind {
         Kind::Container(options) => Channel::of_container(*options),
         Kind::Ports(ports) => Channel::of_ports(ports),

@@ -190,7 +190,8 @@ fn message(channel: &Channel, content: &[u8], dialect: Dialect) -> Option<Messag
     };
     let content = status.as_deref().unwrap_or(content);
     if dialect.base64 {
-        return Some(Message::text(format!("{}{}", channel.number, STANDARD.encode(content))));
+        let digit = char::from(channel.number.wrapping_add(b'0'));
+        return Some(Message::text(format!("{digit}{}", STANDARD.encode(content))));
     }
     let mut message = Vec::with_capacity(content.len() + 1);
     message.push(channel.number);
@@ -298,13 +299,14 @@ mod tests {
     fn encodes_messages_for_each_protocol() {
         let channel =
             |number, name| Channel { number, stream: 1, name, sender: Sender::Runtime, port: None };
-        let (out, error) = (channel(1, "stdout"), channel(3, "error"));
+        let (out, error, sixth) = (channel(1, "stdout"), channel(3, "error"), channel(10, "data"));
         let dialect = |status, base64| Dialect { status, base64, can_close: false };
         let binary =
             |number: u8, text: &str| Some(Message::binary([&[number], text.as_bytes()].concat()));
         for (channel, content, dialect, expected) in [
             (&out, "hi", dialect(true, false), binary(1, "hi")),
             (&out, "hi", dialect(false, true), Some(Message::text("1aGk="))),
+            (&sixth, "hi", dialect(true, true), Some(Message::text(":aGk="))),
             (&error, SUCCESS, dialect(true, false), binary(3, SUCCESS)),
             (&error, SUCCESS, dialect(false, false), None),
             (&error, FAILURE, dialect(false, false), binary(3, "exit code 3")),
