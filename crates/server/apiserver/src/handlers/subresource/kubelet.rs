@@ -5,7 +5,7 @@
 
 use api_meta::{
     ErrorList, FieldError, GroupKind, GroupResource, Objects, Path, Status, StatusReason,
-    Tree as _, query_decode,
+    Timestamp, Tree as _, go_quote, query_decode,
 };
 use auth::secondary::Moment;
 use client::Transport as _;
@@ -29,6 +29,9 @@ use crate::{
     request::{Query, body::RequestBody},
     watch_cache::store_status,
 };
+
+/// The streams of a log that a client may request.
+const LOG_STREAMS: [&str; 3] = ["All", "Stderr", "Stdout"];
 
 pub(super) async fn proxy(state: &State, call: &Call) -> Answer {
     let mut parts = call.take_parts();
@@ -201,7 +204,7 @@ async fn stream(
 ) -> Result<(Target, String), Box<Status>> {
     let path = &call.path;
     if path.subresource == "log" {
-        check_log_options(call)?;
+        check_log_options(&call.info.query, &path.name)?;
     }
     let container = match path.subresource.as_str() {
         "portforward" => String::new(),
@@ -222,9 +225,9 @@ async fn stream(
     Ok((target::kubelet(objects, node).await?, kubelet_path))
 }
 
-/// Validates the options of a request for logs.
-fn check_log_options(call: &Call) -> Result<(), Box<Status>> {
-    let (query, mut errors) = (&call.info.query, ErrorList::new());
+/// Validates the options of a request for a Pod's log, with upstream's messages.
+fn check_log_options(query: &Query, pod: &str) -> Result<(), Box<Status>> {
+    let mut errors = ErrorList::new();
     for (name, least, detail) in [
         ("tailLines", 0, "must be greater than or equal to 0"),
         ("limitBytes", 1, "must be greater than 0"),
@@ -234,16 +237,24 @@ fn check_log_options(call: &Call) -> Result<(), Box<Status>> {
             errors.push(FieldError::invalid(&Path::new(name), value, detail));
         }
     }
-    let given = |name| query.get(name).is_some_and(|value| !value.is_empty());
-    if given("sinceSeconds") && given("sinceTime") {
-        let detail = "at most one of `sinceTime` or `sinceSeconds` may be specified";
-        errors.push(FieldError::forbidden(&Path::new("[]"), detail));
+    let given = |name| query.get(name).filter(|value| !value.is_empty());
+    if let Some(time) = given("sinceTime") {
+        time.parse::<Timestamp>().map_err(|_| {
+            let message = format!("sinceTime: {} cannot be parsed", go_quote(time));
+            Box::new(Status::bad_request(message))
+        })?;
+        if given("sinceSeconds").is_some() {
+            let detail = "at most one of `sinceTime` or `sinceSeconds` may be specified";
+            errors.push(FieldError::forbidden(&Path::new("[]"), detail));
+        }
+    }
+    if let Some(stream) = given("stream").filter(|stream| !LOG_STREAMS.contains(stream)) {
+        errors.push(FieldError::not_supported(&Path::new("stream"), stream, &LOG_STREAMS));
     }
     if errors.is_empty() {
         return Ok(());
     }
-    let kind = GroupKind::new("", "PodLogOptions");
-    Err(Box::new(Status::invalid(&kind, &call.path.name, &errors)))
+    Err(Box::new(Status::invalid(&GroupKind::new("", "PodLogOptions"), pod, &errors)))
 }
 
 /// Returns the container that the query names, the one of the Pod's default annotation, or the only one.
@@ -298,5 +309,32 @@ mod tests {
         let twice = "stdin=false&stdin=true&comm%61nd=a%26b&tty=0";
         assert_eq!(streams(twice), "command=a%26b", "the first counts, and names are decoded");
         assert_eq!(streams(""), "");
+    }
+
+    #[test]
+    fn rejects_wrong_log_options() {
+        let status = |query: &str| check_log_options(&Query::parse(query), "p").err();
+        let right = "tailLines=0&limitBytes=1&sinceSeconds=9223372036854775807&stream=Stdout";
+        assert_eq!(status(right).map(|status| status.message), None);
+        for (query, code, part) in [
+            (
+                "tailLines=-1",
+                422,
+                "tailLines: Invalid value: -1: must be greater than or equal to 0",
+            ),
+            ("limitBytes=0", 422, "limitBytes: Invalid value: 0: must be greater than 0"),
+            ("sinceSeconds=0", 422, "sinceSeconds: Invalid value: 0: must be greater than 0"),
+            ("sinceSeconds=1&sinceTime=2026-01-01T00:00:00Z", 422, "at most one of `sinceTime`"),
+            ("stream=stdout", 422, "stream: Unsupported value: \"stdout\""),
+            (
+                "tailLines=9223372036854775808",
+                400,
+                "strconv.ParseInt: parsing \"9223372036854775808\"",
+            ),
+            ("sinceTime=9999-99-99", 400, "sinceTime: \"9999-99-99\" cannot be parsed"),
+        ] {
+            let status = status(query).unwrap();
+            assert!(status.code == code && status.message.contains(part), "{query}: {status:?}");
+        }
     }
 }
