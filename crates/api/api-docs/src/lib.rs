@@ -20,7 +20,9 @@ pub fn description(type_name: &str, member: &str) -> Option<String> {
 
 /// Returns the description of a member that all objects or all lists have.
 fn shared_description(member: &str, schema: &Value) -> Option<String> {
-    match (member, schema["$ref"].as_str()) {
+    // A reference with siblings, such as a default, is wrapped in `allOf`.
+    let target = schema["$ref"].as_str().or_else(|| schema["allOf"][0]["$ref"].as_str());
+    match (member, target) {
         ("apiVersion" | "kind", None) => description("io.k8s.api.core.v1.Pod", member),
         ("metadata", Some(target)) if target.ends_with(".ObjectMeta") => {
             description("io.k8s.api.core.v1.Pod", member)
@@ -101,5 +103,18 @@ mod tests {
             "#/components/schemas/io.k8s.api.core.v1.PodSpec"
         );
         assert_eq!(pod["properties"]["kind"]["description"], "mine");
+    }
+
+    #[test]
+    fn describes_metadata_of_lists_with_default() {
+        let target =
+            json!({"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"});
+        let metadata = json!({"allOf": [target], "default": {}});
+        let mut list = json!({"properties": {"metadata": metadata.clone()}});
+        describe("io.k8s.api.core.v1.PodList", &mut list);
+        let mut described = list["properties"]["metadata"].clone();
+        assert!(described["description"].as_str().unwrap().contains("list metadata"));
+        described.as_object_mut().unwrap().remove("description");
+        assert_eq!(described, metadata);
     }
 }

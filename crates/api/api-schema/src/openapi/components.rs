@@ -76,6 +76,7 @@ pub(super) fn component(of: DocumentScope<'_>, name: &str) -> Option<Value> {
     if !required.is_empty() {
         out.insert("required".to_owned(), required.into());
     }
+    describe_list(kinds, &mut out);
     if !kinds.is_empty() {
         // Options types belong to every group. A document lists only its own group version and the core one.
         let own = |kind: &&str| {
@@ -101,10 +102,33 @@ pub(super) fn component(of: DocumentScope<'_>, name: &str) -> Option<Value> {
 }
 
 fn kind(text: &str) -> Value {
-    let mut parts = text.split('/');
-    let mut part = || parts.next().unwrap_or_default();
-    let (group, version, kind) = (part(), part(), part());
+    let [group, version, kind] = kind_parts(text);
     json!({"group": group, "version": version, "kind": kind})
+}
+
+/// Splits `GROUP/VERSION/KIND`.
+fn kind_parts(text: &str) -> [&str; 3] {
+    let mut parts = text.split('/');
+    [(); 3].map(|()| parts.next().unwrap_or_default())
+}
+
+/// Describes the list type of a resource, because the crate `api-docs` has no texts of lists. `kinds` are those of the
+/// type.
+fn describe_list(kinds: &str, schema: &mut Map<String, Value>) {
+    let [group, version, list_kind] = kind_parts(kinds);
+    let Some(kind) = list_kind.strip_suffix("List") else { return };
+    let mut resources = crate::resources().iter();
+    let listed = resources.find(|r| (r.group, r.version, r.kind) == (group, version, kind));
+    let items = schema.get_mut("properties").and_then(|p| p.get_mut("items"));
+    if let (Some(resource), Some(items)) = (listed, items) {
+        items.put(&["description"], format!("List of {}.", resource.name));
+        schema.insert("description".to_owned(), list_description(list_kind, kind).into());
+    }
+}
+
+/// Returns the description of a list type, built-in or custom.
+pub(super) fn list_description(list_kind: &str, kind: &str) -> String {
+    format!("{list_kind} is a list of {kind}")
 }
 
 fn property(package: &str, text: &str, attributes: &'static str) -> Value {

@@ -3,6 +3,7 @@
 use api_meta::Tree as _;
 use serde_json::{Map, Value, json};
 
+use super::components::list_description;
 use super::paths::{Operations, Sub};
 use super::reference::reference;
 
@@ -93,7 +94,7 @@ impl CustomKind<'_> {
         let name = self.component_name(self.kind);
         let mut list = json!({
             "type": "object",
-            "description": format!("{} is a list of {}", self.list_kind, self.kind),
+            "description": list_description(self.list_kind, self.kind),
             "required": ["items"],
             "properties": object_members("ListMeta"),
         });

@@ -34,6 +34,29 @@ fn has_operations_and_schemas_for_kubectl() {
     }
 }
 
+#[test]
+fn describes_list_types_of_all_resources() {
+    let versions: BTreeSet<_> = crate::resources().iter().map(|r| (r.group, r.version)).collect();
+    let contents = Contents::whole(Vec::new(), versions.into_iter().collect(), &[]);
+    let Ok::<_, std::convert::Infallible>(names) = contents.paths(|_, _| Ok(()));
+    let (mut lists, mut without) = (0, Vec::new());
+    let Ok::<_, std::convert::Infallible>(()) = contents.schemas(names, |name, schema| {
+        if name.ends_with("List") && schema["properties"]["items"].is_object() {
+            lists += 1;
+            let text = schema["properties"]["items"]["description"].as_str().unwrap_or_default();
+            if !text.starts_with("List of ") || !schema["description"].is_string() {
+                without.push(name);
+            }
+        }
+        Ok(())
+    });
+    assert!(lists > 80 && without.is_empty(), "{lists} lists, no descriptions: {without:?}");
+    let document = document("", "v1", &[]);
+    let services = &document["components"]["schemas"]["io.k8s.api.core.v1.ServiceList"];
+    assert_eq!(services["description"], "ServiceList is a list of Service");
+    assert_eq!(services["properties"]["items"]["description"], "List of services.");
+}
+
 fn widget(read: &dyn Fn() -> CustomSource) -> CustomKind<'_> {
     CustomKind {
         group: "example.com",

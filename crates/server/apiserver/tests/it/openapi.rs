@@ -15,6 +15,8 @@ async fn serves_openapi_v2_as_json_and_protobuf() {
     assert!(
         document["definitions"]["io.k8s.api.core.v1.Pod"]["properties"]["spec"]["$ref"].is_string()
     );
+    let services = &document["definitions"]["io.k8s.api.core.v1.ServiceList"]["properties"];
+    assert_eq!(services["items"]["description"], "List of services.");
     assert!(document["paths"]["/api/v1/watch/pods"]["get"].is_object());
     let etag = json.header("etag").to_owned();
     let again = api.send("GET", "/openapi/v2", &[("if-none-match", &etag)], "").await;
