@@ -1,13 +1,13 @@
 //! The reads from the API server.
 
-use api_meta::{ListMeta, ObjectMeta};
+use api_meta::{ListMeta, ObjectMeta, Tree as _};
 use client::{Client, List};
 use http::{Method, StatusCode};
 use serde::{
     Deserialize,
     de::{DeserializeOwned, IgnoredAny},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::error::PageError;
 
@@ -19,6 +19,13 @@ pub(crate) const LOG_LINES: usize = 1000;
 pub(crate) const LOG_LIMIT: usize = 1 << 20;
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+const ACCESS_REVIEWS: client::Resource = client::Resource::constant(
+    "authorization.k8s.io",
+    "v1",
+    "selfsubjectaccessreviews",
+    "SelfSubjectAccessReview",
+    false,
+);
 
 /// A resource in a URL of the page: group (`core` for the core group), version and plural name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +61,13 @@ impl Resource {
             namespaced: true,
         };
         resource.collection(namespace)
+    }
+}
+
+impl From<&client::Resource> for Resource {
+    fn from(resource: &client::Resource) -> Self {
+        let group = if resource.group.is_empty() { "core" } else { &*resource.group };
+        Self::new(group, &resource.version, &resource.plural)
     }
 }
 
@@ -131,6 +145,23 @@ pub(crate) async fn check_user(client: &Client) -> Result<(), PageError> {
         Err(error) if error.status() == StatusCode::UNAUTHORIZED => Err(error),
         _ => Ok(()),
     }
+}
+
+/// Asks the API server whether the client's user may use a verb for a resource in all namespaces.
+pub(crate) async fn may(
+    client: &Client,
+    verb: &str,
+    resource: &client::Resource,
+) -> Result<bool, PageError> {
+    let attributes = json!({"verb": verb, "group": resource.group, "version": resource.version, "resource": resource.plural});
+    is_allowed(client, &json!({"resourceAttributes": attributes})).await
+}
+
+/// Asks the API server whether the client's user may do what the specification of an access review describes.
+pub(crate) async fn is_allowed(client: &Client, spec: &Value) -> Result<bool, PageError> {
+    let review = json!({"spec": spec});
+    let review = client.create::<_, Value>(&ACCESS_REVIEWS, "", &review).await?;
+    Ok(review.at("status.allowed") == &Value::Bool(true))
 }
 
 /// Lists objects as a table.

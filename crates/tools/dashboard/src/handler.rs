@@ -26,7 +26,7 @@ use crate::{
     layout::{self, STYLE},
     login::{self, Login, LoginError},
     measurements::Measurements,
-    pages,
+    pages::{self, overview::Watches},
     shared::{Readings, Viewer},
 };
 
@@ -70,6 +70,8 @@ pub(crate) struct Dashboard {
     pub(crate) counts: Readings,
     /// The problems on the first page.
     pub(crate) problems: Arc<Readings>,
+    /// The caches that the problems are found in.
+    pub(crate) watches: Arc<Watches>,
     /// The searches for problems.
     pub(crate) tasks: rt::Tasks,
     /// The directories of the timelines.
@@ -227,13 +229,14 @@ impl Dashboard {
         let content = html! { (counts) (layout::later("Searching nodes, Pods and workloads …")) };
         let page = layout::page("Overview", "/", self.is_remote(), &content);
         let (head, tail) = layout::split(page);
-        let (problems, client) = (self.problems.clone(), client.clone());
+        let (problems, watches) = (self.problems.clone(), self.watches.clone());
+        let client = client.clone();
         let (mut sender, found) = oneshot::channel();
         // The search is a task of its own: a body that the peer does not read is not polled, and a search in it would
         // keep its permit and its turn without a deadline.
         self.tasks.spawn_until_shutdown("overview", async move {
             let _permit = permit;
-            let search = problems.get(viewer, pages::overview::problems(&client));
+            let search = problems.get(viewer, pages::overview::problems(&client, &watches));
             let found = tokio::select! {
                 found = tokio::time::timeout(TIMEOUT, search) => found,
                 // The browser has left.

@@ -6,12 +6,14 @@
 //! `handler`.
 //!
 //! Invariants:
-//! - All requests to the API server are reads, with the credentials of one user: the kubeconfig's, or the one who has
-//!   logged in. What that user may not see is missing, with the API server's reason.
+//! - All requests to the API server are reads and reviews, with the credentials of one user: the kubeconfig's, or the
+//!   one who has logged in. What that user may not see is missing, with the API server's reason.
 //! - Without TLS, the page is for one user of this machine: it listens on a loopback address and wants a key that only
 //!   its output shows. Other web sites cannot read it by a name that resolves to a loopback address, because names
 //!   other than `localhost` are rejected.
-//! - With TLS, users log in by a bearer token, which only a cookie holds. The kubeconfig's user only measures.
+//! - With TLS, users log in by a bearer token, which only a cookie holds. The kubeconfig's user measures and fills the
+//!   caches of `pages::overview::Watches`. A viewer sees their content only after the API server has reviewed that the
+//!   viewer may list all of it.
 //! - No page reads more than a limited number of objects, or shows more, and each says so where something is missing.
 //! - The first page is shared by viewers with the same credentials for a few seconds. The API server checks the
 //!   credentials for each viewer nonetheless.

@@ -12,7 +12,7 @@ use maud::{Markup, html};
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::{error::PageError, layout, shared::Viewer};
+use crate::{api, error::PageError, layout, shared::Viewer};
 
 /// The cookie with the token. Browsers accept this prefix only over TLS and for this host alone.
 const COOKIE: &str = "__Host-windlass-dashboard";
@@ -29,13 +29,6 @@ const REVIEWS: Resource = Resource::constant(
     "v1",
     "selfsubjectreviews",
     "SelfSubjectReview",
-    false,
-);
-const ACCESS_REVIEWS: Resource = Resource::constant(
-    "authorization.k8s.io",
-    "v1",
-    "selfsubjectaccessreviews",
-    "SelfSubjectAccessReview",
     false,
 );
 
@@ -145,12 +138,8 @@ impl Login {
 
 /// Checks that a user may see what is not read with the user's rights: measurements, and timelines of this machine.
 pub(crate) async fn check_machine(client: &Client) -> Result<(), PageError> {
-    let review = json!({"spec": {"nonResourceAttributes": {"path": "/metrics", "verb": "get"}}});
-    let review = client.create::<_, Value>(&ACCESS_REVIEWS, "", &review).await?;
-    if review.at("status.allowed") == &Value::Bool(true) {
-        return Ok(());
-    }
-    Err(PageError::Machine)
+    let spec = json!({"nonResourceAttributes": {"path": "/metrics", "verb": "get"}});
+    if api::is_allowed(client, &spec).await? { Ok(()) } else { Err(PageError::Machine) }
 }
 
 /// Returns the header that removes the cookie, if the user wants it and no other web site.

@@ -12,6 +12,7 @@ use crate::{
     handler::{Dashboard, Users},
     login::{Login, USER_AGENT},
     measurements::{self, Measurements},
+    pages::overview::Watches,
     shared::Readings,
 };
 
@@ -81,12 +82,20 @@ pub async fn run(args: Args, tasks: &rt::Tasks) -> Result<(), DashboardError> {
         given => given.to_vec(),
     };
     let measurements = Arc::new(Measurements::default());
-    let (sampled, into) = (client, measurements.clone());
+    let (sampled, into) = (client.clone(), measurements.clone());
     tasks.keep("measurements", move || measurements::sample(sampled.clone(), into.clone()));
-    let (counts, problems) = (Readings::default(), Arc::default());
-    let tasks = tasks.clone();
-    let dashboard =
-        Dashboard { users, measurements, counts, problems, tasks: tasks.clone(), timelines };
-    serve::serve(listener, tls, limits(), Arc::new(dashboard), tasks).await;
+    let watches = Arc::new(Watches::default());
+    let (started, informers) = (watches.clone(), tasks.clone());
+    tasks.spawn_until_shutdown("watches", async move { started.start(&client, &informers).await });
+    let dashboard = Dashboard {
+        users,
+        measurements,
+        counts: Readings::default(),
+        problems: Arc::default(),
+        watches,
+        tasks: tasks.clone(),
+        timelines,
+    };
+    serve::serve(listener, tls, limits(), Arc::new(dashboard), tasks.clone()).await;
     Ok(())
 }

@@ -21,9 +21,21 @@ use crate::{
 };
 
 /// An API server that notes requests and answers with the first entry whose path is a prefix.
-struct Script {
+pub(crate) struct Script {
     answers: Vec<(&'static str, u16, Value)>,
     requests: Mutex<Vec<String>>,
+}
+
+impl Script {
+    pub(crate) fn requests(&self) -> Vec<String> {
+        self.requests.lock().clone()
+    }
+}
+
+/// Returns a script and a client of it.
+pub(crate) fn scripted(answers: Vec<(&'static str, u16, Value)>) -> (Arc<Script>, Client) {
+    let script = Arc::new(Script { answers, requests: Mutex::default() });
+    (script.clone(), Client::new(Arc::new(Link(script)), "test"))
 }
 
 /// The connection to it.
@@ -83,16 +95,14 @@ struct Scene {
 
 impl Scene {
     fn new(answers: Vec<(&'static str, u16, Value)>) -> Self {
-        let script = Arc::new(Script { answers, requests: Mutex::default() });
-        let client = Client::new(Arc::new(Link(script.clone())), "test");
+        let (script, client) = scripted(answers);
         let access = Access::new("127.0.0.1:8001".parse().unwrap());
         Self::of(script, Users::Local { access, client })
     }
 
     /// Creates a dashboard with a login. The API server notes the tokens.
     fn remote(answers: Vec<(&'static str, u16, Value)>) -> Self {
-        let script = Arc::new(Script { answers, requests: Mutex::default() });
-        let server = Client::new(Arc::new(Link(script.clone())), "test");
+        let (script, server) = scripted(answers);
         Self::of(script, Users::Remote(Login::new(server)))
     }
 
@@ -102,6 +112,7 @@ impl Scene {
             measurements: Arc::default(),
             counts: Readings::default(),
             problems: Arc::default(),
+            watches: Arc::default(),
             tasks: rt::Tasks::new(rt::Shutdown::new()),
             timelines: Vec::new(),
         };
@@ -151,7 +162,7 @@ impl Scene {
     }
 
     fn requests(&self) -> Vec<String> {
-        self.script.requests.lock().clone()
+        self.script.requests()
     }
 }
 
@@ -171,7 +182,7 @@ async fn frame(body: &mut serve::Body) -> Option<String> {
 }
 
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
-const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+pub(crate) const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 const SITE: &str = "https://node:8443";
 
 fn known() -> Value {

@@ -1,12 +1,14 @@
 //! The first page: counts, and what does not run and why.
 
 mod search;
+mod watches;
 
 use client::Client;
 use futures_util::future;
 use maud::{Markup, html};
 
 use self::search::SearchResult;
+pub(crate) use self::watches::Watches;
 use crate::{
     api::{self, Resource},
     layout::failure,
@@ -42,8 +44,8 @@ pub(crate) async fn counts(client: &Client) -> Markup {
 }
 
 /// Renders the part that takes longer: what does not run. A kind that the user may not see is replaced by the reason.
-pub(crate) async fn problems(client: &Client) -> Markup {
-    let found = search::all(client).await;
+pub(crate) async fn problems(client: &Client, watches: &Watches) -> Markup {
+    let found = watches.search(client).await;
     html! {
         @for part in found {
             @match part {

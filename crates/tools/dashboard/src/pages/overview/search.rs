@@ -1,14 +1,13 @@
 //! Searches a cluster for what does not run, and why.
 //!
-//! The API server sends stored objects with little work, and a client skips most of their bytes. So a search reads
-//! whole lists: tables, which the API server renders from the same objects, take several times as long.
+//! Without a cache of them (`watches`), a search reads whole lists with the viewer's own rights: the API server sends
+//! stored objects with little work, and a client skips most of their bytes. Tables, which the API server renders from
+//! the same objects, take several times as long.
+
+use std::{borrow::Borrow, marker::PhantomData};
 
 use api_meta::{ListMeta, ObjectKey};
 use client::{Client, List};
-use futures_util::{
-    FutureExt as _,
-    future::{self, BoxFuture},
-};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json, value::RawValue};
 
@@ -18,33 +17,38 @@ use crate::{
     pages::list::{object_path, shortened},
 };
 
-/// The objects of a kind that are searched: as many nodes as upstream supports in a cluster.
+/// The objects of a kind that are searched without a watch: as many nodes as upstream supports in a cluster.
 const SEARCHED: usize = 5000;
 /// The longest cause in characters. The API server limits only the size of the object that contains it.
 const CAUSE: usize = 1000;
 /// The phases of Pods that run or have done so. Failed Pods are also shown by their owners.
 const NOT_RUNNING: &str = "status.phase!=Running,status.phase!=Succeeded";
 
-const NODE: Kind = Kind { name: "Node", group: "core", plural: "nodes" };
-const POD: Kind = Kind { name: "Pod", group: "core", plural: "pods" };
+pub(super) const NODES: Kind =
+    Kind { resource: client::Resource::NODES, fields: "", limit: SEARCHED };
+/// The API server selects the Pods that do not run.
+pub(super) const PODS: Kind =
+    Kind { resource: client::Resource::PODS, fields: NOT_RUNNING, limit: PAGE };
 /// The kinds of workloads whose replicas may be missing.
-const WORKLOADS: [Kind; 3] = [
-    Kind { name: "Deployment", group: "apps", plural: "deployments" },
-    Kind { name: "StatefulSet", group: "apps", plural: "statefulsets" },
-    Kind { name: "DaemonSet", group: "apps", plural: "daemonsets" },
+pub(super) const WORKLOADS: [Kind; 3] = [
+    Kind { resource: client::Resource::DEPLOYMENTS, fields: "", limit: SEARCHED },
+    Kind { resource: client::Resource::STATEFUL_SETS, fields: "", limit: SEARCHED },
+    Kind { resource: client::Resource::DAEMON_SETS, fields: "", limit: SEARCHED },
 ];
 
 /// A kind that is searched.
-struct Kind {
-    name: &'static str,
-    group: &'static str,
-    plural: &'static str,
+pub(super) struct Kind {
+    pub(super) resource: client::Resource,
+    /// The selector of the objects that may be unwell; empty for all objects.
+    pub(super) fields: &'static str,
+    /// The objects that are read without a watch.
+    limit: usize,
 }
 
 /// An object that is not well, and the cause.
 #[derive(Debug, PartialEq)]
 pub(super) struct Problem {
-    pub(super) kind: &'static str,
+    pub(super) kind: String,
     pub(super) path: String,
     pub(super) name: String,
     pub(super) cause: String,
@@ -60,17 +64,32 @@ pub(super) struct SearchResult {
 }
 
 /// The fields that a search reads of an object.
-trait Searched: DeserializeOwned {
-    fn key(&self) -> &ObjectKey;
+pub(super) trait Searched: DeserializeOwned + Send + Sync + 'static {
+    fn key(&self) -> ObjectKey;
 
-    fn is_well(&self) -> bool;
+    /// Returns why the object is not well; `None` if it is.
+    fn cause(&self) -> Option<String>;
+}
 
-    /// Returns why the object is not well.
-    fn cause(&self) -> String;
+/// The part of an object that the page shows.
+#[derive(Deserialize)]
+#[serde(from = "T", bound = "T: Searched")]
+pub(super) struct Checked<T> {
+    key: ObjectKey,
+    /// The reason why the object is not well, shortened; `None` if it is well.
+    pub(super) cause: Option<String>,
+    object: PhantomData<fn() -> T>,
+}
+
+impl<T: Searched> From<T> for Checked<T> {
+    fn from(object: T) -> Self {
+        let cause = object.cause().map(|cause| shortened(cause, CAUSE));
+        Self { key: object.key(), cause, object: PhantomData }
+    }
 }
 
 #[derive(Deserialize)]
-struct Node {
+pub(super) struct Node {
     metadata: ObjectKey,
     #[serde(default)]
     status: NodeStatus,
@@ -88,14 +107,8 @@ impl Node {
         let conditions = self.status.conditions.as_ref();
         conditions.and_then(|text| serde_json::from_str(text.get()).ok()).unwrap_or_default()
     }
-}
 
-impl Searched for Node {
-    fn key(&self) -> &ObjectKey {
-        &self.metadata
-    }
-
-    fn is_well(&self) -> bool {
+    fn is_ready(&self) -> bool {
         #[derive(Default, Deserialize)]
         #[serde(default)]
         struct Condition {
@@ -105,16 +118,38 @@ impl Searched for Node {
         let conditions: Vec<Condition> = self.conditions();
         conditions.iter().any(|found| found.r#type == "Ready" && found.status == "True")
     }
+}
 
-    fn cause(&self) -> String {
+impl Searched for Node {
+    fn key(&self) -> ObjectKey {
+        self.metadata.clone()
+    }
+
+    fn cause(&self) -> Option<String> {
+        if self.is_ready() {
+            return None;
+        }
         let conditions: Value = self.conditions();
         let node = json!({"status": {"conditions": conditions}});
-        local::unmet_cause(&node, "Ready").unwrap_or_default()
+        Some(local::unmet_cause(&node, "Ready").unwrap_or_default())
     }
 }
 
 #[derive(Deserialize)]
-struct Workload {
+pub(super) struct Pod(Value);
+
+impl Searched for Pod {
+    fn key(&self) -> ObjectKey {
+        ObjectKey::deserialize(&self.0["metadata"]).unwrap_or_default()
+    }
+
+    fn cause(&self) -> Option<String> {
+        local::unmet_cause(&self.0, "Ready")
+    }
+}
+
+#[derive(Deserialize)]
+pub(super) struct Workload {
     metadata: ObjectKey,
     #[serde(default)]
     spec: WorkloadSpec,
@@ -137,83 +172,71 @@ struct WorkloadStatus {
     number_ready: u64,
 }
 
-impl Workload {
-    fn ready(&self) -> u64 {
-        self.status.ready_replicas + self.status.number_ready
-    }
-
-    fn wanted(&self) -> u64 {
-        self.spec.replicas + self.status.desired_number_scheduled
-    }
-}
-
 impl Searched for Workload {
-    fn key(&self) -> &ObjectKey {
-        &self.metadata
+    fn key(&self) -> ObjectKey {
+        self.metadata.clone()
     }
 
-    fn is_well(&self) -> bool {
-        self.ready() >= self.wanted()
-    }
-
-    fn cause(&self) -> String {
-        format!("{} of {} replicas are ready", self.ready(), self.wanted())
+    fn cause(&self) -> Option<String> {
+        let ready = self.status.ready_replicas + self.status.number_ready;
+        let wanted = self.spec.replicas + self.status.desired_number_scheduled;
+        (ready < wanted).then(|| format!("{ready} of {wanted} replicas are ready"))
     }
 }
 
-/// Searches all kinds at the same time.
-pub(super) async fn all(client: &Client) -> Vec<Result<SearchResult, PageError>> {
-    let mut searches: Vec<BoxFuture<'_, Result<SearchResult, PageError>>> =
-        vec![search::<Node>(client, &NODE).boxed(), pods(client).boxed()];
-    searches.extend(WORKLOADS.iter().map(|kind| search::<Workload>(client, kind).boxed()));
-    future::join_all(searches).await
+/// Lists the objects of a kind with the client's rights, and returns those that are not well.
+pub(super) async fn read<T: Searched>(
+    client: &Client,
+    kind: &Kind,
+) -> Result<SearchResult, PageError> {
+    let query = Query { fields: kind.fields, limit: kind.limit, ..Query::default() };
+    let list: List<Checked<T>> = api::objects(client, &kind.resource(), &query).await?;
+    Ok(listed(&list, kind))
 }
 
-async fn search<T: Searched>(client: &Client, kind: &Kind) -> Result<SearchResult, PageError> {
-    let resource = Resource::new(kind.group, "v1", kind.plural);
-    let query = Query { limit: SEARCHED, ..Query::default() };
-    Ok(found::<T>(&api::objects(client, &resource, &query).await?, kind, &resource))
-}
-
-fn found<T: Searched>(list: &List<T>, kind: &Kind, resource: &Resource) -> SearchResult {
-    let plural = kind.plural;
-    let mut notes = Vec::new();
+fn listed<T: Searched>(list: &List<Checked<T>>, kind: &Kind) -> SearchResult {
+    let unwell: Vec<&Checked<T>> = list.items.iter().filter(|item| item.cause.is_some()).collect();
+    let mut found = SearchResult::of(&unwell, kind);
     if has_more(&list.metadata) {
-        notes.push(format!("Only the first {SEARCHED} {plural} were searched."));
+        let (limit, plural) = (kind.limit, &kind.resource.plural);
+        let note = if kind.fields.is_empty() {
+            format!("Only the first {limit} {plural} were searched.")
+        } else {
+            format!("More than {limit} {plural} do not run. The first {limit} are shown.")
+        };
+        found.notes.insert(0, note);
     }
-    let unwell: Vec<&T> = list.items.iter().filter(|object| !object.is_well()).collect();
-    let count = unwell.len();
-    if count > PAGE {
-        notes.push(format!("{count} {plural} are not ready. The first {PAGE} are shown."));
-    }
-    let problem = |object: &T| problem(kind, resource, object.key(), object.cause());
-    SearchResult { problems: unwell.into_iter().take(PAGE).map(problem).collect(), notes }
-}
-
-/// Returns the Pods that do not run. The API server selects them.
-async fn pods(client: &Client) -> Result<SearchResult, PageError> {
-    let resource = Resource::new(POD.group, "v1", POD.plural);
-    let query = Query { fields: NOT_RUNNING, limit: PAGE, ..Query::default() };
-    let list: List<Value> = api::objects(client, &resource, &query).await?;
-    let mut notes = Vec::new();
-    if has_more(&list.metadata) {
-        notes.push(format!("More than {PAGE} pods do not run. The first {PAGE} are shown."));
-    }
-    let problem = |pod: &Value| {
-        let key = ObjectKey::deserialize(&pod["metadata"]).unwrap_or_default();
-        Some(problem(&POD, &resource, &key, local::unmet_cause(pod, "Ready")?))
-    };
-    Ok(SearchResult { problems: list.items.iter().filter_map(problem).collect(), notes })
+    found
 }
 
 fn has_more(list: &ListMeta) -> bool {
     !list.r#continue.is_empty()
 }
 
-fn problem(kind: &Kind, resource: &Resource, key: &ObjectKey, cause: String) -> Problem {
-    let path = object_path(resource, &key.namespace, &key.name);
-    let cause = shortened(cause, CAUSE);
-    Problem { kind: kind.name, path, name: key.key(), cause }
+impl Kind {
+    /// Returns the resource in URLs of the page.
+    fn resource(&self) -> Resource {
+        Resource::from(&self.resource)
+    }
+}
+
+impl SearchResult {
+    /// Returns the first of some objects that are not well.
+    pub(super) fn of<T>(unwell: &[impl Borrow<Checked<T>>], kind: &Kind) -> Self {
+        let resource = kind.resource();
+        let problem = |object: &Checked<T>| Problem {
+            kind: kind.resource.kind.to_string(),
+            path: object_path(&resource, &object.key.namespace, &object.key.name),
+            name: object.key.key(),
+            cause: object.cause.clone().unwrap_or_default(),
+        };
+        let problems = unwell.iter().take(PAGE).map(|object| problem(object.borrow())).collect();
+        let count = unwell.len();
+        let plural = &kind.resource.plural;
+        let notes = (count > PAGE)
+            .then(|| format!("{count} {plural} are not ready. The first {PAGE} are shown."));
+        Self { problems, notes: notes.into_iter().collect() }
+    }
 }
 
 #[cfg(test)]
@@ -232,14 +255,12 @@ mod tests {
         };
         let items: Vec<Value> = statuses.iter().enumerate().map(node).collect();
         let list = json!({"metadata": {"continue": token}, "items": items}).to_string();
-        let list: List<Node> = serde_json::from_str(&list).unwrap();
-        found(&list, &NODE, &Resource::new("core", "v1", "nodes"))
+        listed::<Node>(&serde_json::from_str(&list).unwrap(), &NODES)
     }
 
     fn workloads(kind: &Kind, items: Value) -> Vec<Problem> {
         let list = json!({"metadata": {}, "items": items}).to_string();
-        let list: List<Workload> = serde_json::from_str(&list).unwrap();
-        found(&list, kind, &Resource::new("apps", "v1", kind.plural)).problems
+        listed::<Workload>(&serde_json::from_str(&list).unwrap(), kind).problems
     }
 
     #[test]
@@ -247,17 +268,14 @@ mod tests {
         let found = nodes(&["True", "False", "Unknown"], "");
         assert_eq!(found.notes, [""; 0]);
         let problem = |name: &str| Problem {
-            kind: "Node",
+            kind: "Node".to_owned(),
             path: format!("/object/core/v1/nodes/-/{name}"),
             name: name.to_owned(),
             cause: "R it \"ends\"".to_owned(),
         };
         assert_eq!(found.problems, [problem("n1"), problem("n2")]);
-        let list: List<Node> =
-            serde_json::from_str(r#"{"metadata":{},"items":[{"metadata":{"name":"new"}}]}"#)
-                .unwrap();
-        assert!(!list.items[0].is_well());
-        assert_eq!(list.items[0].cause(), "no status has been reported yet");
+        let new: Node = serde_json::from_str(r#"{"metadata":{"name":"new"}}"#).unwrap();
+        assert_eq!(new.cause().as_deref(), Some("no status has been reported yet"));
     }
 
     #[test]
@@ -275,10 +293,13 @@ mod tests {
 
     #[test]
     fn shortens_long_causes() {
-        let resource = Resource::new("core", "v1", "nodes");
-        let of = |cause: String| problem(&NODE, &resource, &ObjectKey::default(), cause).cause;
-        assert_eq!(of("é".repeat(CAUSE)), "é".repeat(CAUSE));
-        assert_eq!(of("é".repeat(CAUSE + 1)), format!("{}…", "é".repeat(CAUSE)));
+        let of = |cause: &str| {
+            let ready = json!({"type": "Ready", "status": "False", "reason": cause});
+            let pod = json!({"metadata": {"name": "a"}, "status": {"conditions": [ready]}});
+            Checked::from(Pod(pod)).cause.unwrap()
+        };
+        assert_eq!(of(&"é".repeat(CAUSE)), "é".repeat(CAUSE));
+        assert_eq!(of(&"é".repeat(CAUSE + 1)), format!("{}…", "é".repeat(CAUSE)));
     }
 
     #[test]
