@@ -45,6 +45,7 @@ mod storage;
 mod supervisor;
 mod support;
 mod takeover;
+mod turn;
 mod up;
 mod wait;
 

@@ -1,10 +1,11 @@
 //! The background processes, which outlive the command that starts them: their commands, PID files and logs.
 
 use std::{
-    fs::{self, OpenOptions},
+    fs::{self, File, OpenOptions, TryLockError},
+    io,
     os::unix::process::CommandExt,
-    path::PathBuf,
-    process::{Command, Stdio},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
 };
 
 use instances::space::{self, Processes};
@@ -126,16 +127,8 @@ impl Role {
     }
 
     /// Starts the process in a process group of its own, with its output appended to its log.
-    pub(crate) fn start(self, cluster: &Cluster) -> Result<std::process::Child, Error> {
-        let path = self.log(cluster);
-        let open = || OpenOptions::new().create(true).append(true).open(&path);
-        let log = open().map_err(Error::file("opening the log", &path))?;
-        let copy = log.try_clone().map_err(Error::file("opening the log", &path))?;
-        // The process reads the settings after this copy is made. If it has newer ones, `up` restarts it once more than
-        // necessary.
-        let _ = fs::copy(cluster.root.join("cluster.json"), self.settings_copy(cluster));
-        let mut command = self.command(cluster);
-        command.stdin(Stdio::null()).stdout(log).stderr(copy).process_group(0);
+    pub(crate) fn start(self, cluster: &Cluster) -> Result<Child, Error> {
+        let mut command = self.logged_command(cluster)?;
         let program = command.get_program().to_string_lossy().into_owned();
         let mut spawn = || command.spawn();
         let started = match (cluster.is_member(), self) {
@@ -148,10 +141,58 @@ impl Role {
         Ok(child)
     }
 
+    fn logged_command(self, cluster: &Cluster) -> Result<Command, Error> {
+        let path = self.log(cluster);
+        let open = || OpenOptions::new().create(true).append(true).open(&path);
+        let log = open().map_err(Error::file("opening the log", &path))?;
+        let copy = log.try_clone().map_err(Error::file("opening the log", &path))?;
+        // The process reads the settings after this copy is made. If it has newer ones, `up` restarts it once more than
+        // necessary.
+        let _ = fs::copy(cluster.root.join("cluster.json"), self.settings_copy(cluster));
+        let mut command = self.command(cluster);
+        command.stdin(Stdio::null()).stdout(log).stderr(copy).process_group(0);
+        Ok(command)
+    }
+
     /// Returns the last lines of the process's log.
     pub(crate) fn last_words(self, cluster: &Cluster) -> String {
         process::tail(&self.log(cluster), 12).unwrap_or_default()
     }
+}
+
+/// Starts the supervisor, unless another one runs or is being started: returns `None` then.
+pub(crate) fn start_supervisor(cluster: &Cluster) -> Result<Option<Child>, Error> {
+    let path = cluster.run().join("supervisor.lock");
+    let failed = Error::file("locking", &path);
+    let Some(lock) = lock(&path).map_err(failed)? else { return Ok(None) };
+    start_with_lock(lock, Role::Supervisor.logged_command(cluster)?, |pid| {
+        Role::Supervisor.record(cluster, pid)
+    })
+    .map(Some)
+}
+
+/// Returns `None` if another process has locked the file.
+fn lock(path: &Path) -> io::Result<Option<File>> {
+    let file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// Starts a process that holds a lock as its standard input, so that the lock ends with the process. The caller keeps
+/// the lock until `record` has written the PID file.
+fn start_with_lock(
+    lock: File,
+    mut command: Command,
+    record: impl FnOnce(i32) -> Result<(), Error>,
+) -> Result<Child, Error> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let started = command.stdin(Stdio::from(lock)).spawn();
+    let child = started.map_err(|source| Error::Start { program, source })?;
+    record(child.id().cast_signed())?;
+    Ok(child)
 }
 
 /// Returns one of the binary's internal commands, for a node.
@@ -189,6 +230,29 @@ pub(crate) fn notify_supervisor(cluster: &Cluster) {
 mod tests {
     use super::*;
     use crate::{cluster::example, config::tests::read};
+
+    #[test]
+    fn starts_one_supervisor_although_several_are_started_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, file) = (dir.path().join("lock"), PidFile(dir.path().join("a.pid")));
+        let start = || {
+            let mut command = Command::new("sleep");
+            command.arg("600");
+            let record = |pid| Ok(file.record(pid)?);
+            lock(&path).unwrap().map(|lock| start_with_lock(lock, command, record).unwrap())
+        };
+        for _ in 0..2 {
+            let started: Vec<Child> = std::thread::scope(|scope| {
+                let starts: Vec<_> = (0..8).map(|_| scope.spawn(start)).collect();
+                starts.into_iter().filter_map(|start| start.join().unwrap()).collect()
+            });
+            let [mut child] = <[Child; 1]>::try_from(started).unwrap();
+            assert_eq!(file.running(), Some(child.id().cast_signed()));
+            assert!(start().is_none());
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
 
     #[test]
     fn document_is_that_of_the_start() {

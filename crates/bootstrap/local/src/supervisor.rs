@@ -15,7 +15,7 @@ use crate::{
     error::Error,
     health,
     nodes::{link, space},
-    process::Role,
+    process::{Role, start_supervisor},
 };
 
 const GRACE: Duration = Duration::from_secs(10);
@@ -25,7 +25,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// Runs until shutdown, and then stops the other processes.
 pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     let own = std::process::id().cast_signed();
-    // If two supervisors start at once, the one in the PID file stays.
+    // A supervisor of an earlier release has no lock.
     if Role::Supervisor.running(&cluster).is_some_and(|pid| pid != own) {
         return Ok(());
     }
@@ -167,10 +167,11 @@ pub(crate) async fn watch_supervisor(cluster: Cluster) {
                 supervision::exited(pid).await;
                 started.take().map(|mut child| child.wait());
             }
-            // If two processes do this at once, the second supervisor finds the first one's PID file and exits.
             None if cluster.run().join("stopping").exists() => {}
-            None => match Role::Supervisor.start(&cluster) {
-                Ok(child) => started = Some(child),
+            None => match start_supervisor(&cluster) {
+                Ok(Some(child)) => started = Some(child),
+                // Another process starts it.
+                Ok(None) => {}
                 Err(error) => tracing::error!(%error, "cannot start the supervisor"),
             },
         }

@@ -25,8 +25,9 @@ use crate::{
     containerd, context,
     error::Error,
     images, manifests, mark, metrics, network, nodes, preflight,
-    process::{Role, notify_supervisor},
+    process::{Role, notify_supervisor, start_supervisor},
     replicated, secrets, status, takeover,
+    turn::Turn,
     wait::{check_up, wait},
 };
 
@@ -82,10 +83,14 @@ pub async fn run(args: Args) -> Result<(), Error> {
     }
     let started = Instant::now();
     let root = Cluster::at(&args.name, args.root.as_deref());
-    let (mut cluster, old) = load_or_plan(&args, &root)?;
+    let (mut cluster, mut old) = load_or_plan(&args, &root)?;
     mark::claim(&root, &args.name)?;
-    apply_flags(&args, &mut cluster)?;
     let progress = Progress::stderr(Recorder::new(&root, "up"));
+    let turn = Turn::wait(&cluster.run(), &progress).await?;
+    if turn.waited {
+        (cluster, old) = load_or_plan(&args, &root)?;
+    }
+    apply_flags(&args, &mut cluster)?;
     let served = Role::ControlPlane.document(&cluster);
     let served_balancers = !served.as_ref().unwrap_or(&old).load_balancer.disabled;
     takeover::stop_other_binary(&cluster, &progress).await?;
@@ -99,9 +104,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
         configure_nodes(&cluster, &old)?;
         add_nodes(&mut cluster, &args, &progress)?;
         progress
-            .step("start containerd, control plane and agent", async {
-                Role::Supervisor.start(&cluster)
-            })
+            .step("start containerd, control plane and agent", async { start_supervisor(&cluster) })
             .await?;
     } else {
         progress.note("the cluster runs already");
