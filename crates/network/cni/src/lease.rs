@@ -17,7 +17,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::spec::{Attachment, Failure, PortMapping};
 
+/// A lease of addresses. Unknown fields are those of a later release, and the lease is not read without them.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Lease {
     pub(crate) container: String,
     pub(crate) interface: String,
@@ -60,13 +62,24 @@ impl Leases {
                 continue;
             }
             let bytes = fs::read(&path).map_err(failed)?;
-            match serde_json::from_slice::<Lease>(&bytes) {
-                Ok(lease) if lease.boot == self.boot => leases.push(lease),
-                // From an earlier boot, or damaged by a power failure, which also ended that boot.
-                _ => fs::remove_file(&path).map_err(failed)?,
+            if self.is_of_this_boot(&bytes) {
+                let lease = serde_json::from_slice(&bytes);
+                leases.push(lease.map_err(|error| Failure::lease(&path, &error))?);
+            } else {
+                fs::remove_file(&path).map_err(failed)?;
             }
         }
         Ok(leases)
+    }
+
+    /// Reports whether a file has been written since the machine was booted. A file that is not JSON was damaged by a
+    /// power failure, which also ended its boot.
+    fn is_of_this_boot(&self, file: &[u8]) -> bool {
+        #[derive(Deserialize)]
+        struct Boot {
+            boot: String,
+        }
+        serde_json::from_slice::<Boot>(file).is_ok_and(|written| written.boot == self.boot)
     }
 
     /// Returns the attachment's lease, creating or updating it if needed.
@@ -196,6 +209,20 @@ mod tests {
         fs::write(leases.path(&attachment(0)), "{\"conta").unwrap();
         assert_eq!(leases.all().unwrap().len(), 3);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn refuses_lease_of_a_later_release() {
+        let directory = tempfile::tempdir().unwrap();
+        let subnets = ["10.1.0.0/29".parse().unwrap()];
+        let leases = Leases::lock(directory.path(), "n").unwrap();
+        leases.acquire(&subnets, &attachment(0), &[]).unwrap();
+        let path = leases.path(&attachment(0));
+        let newer = fs::read_to_string(&path).unwrap().replacen('{', r#"{"vlan":7,"#, 1);
+        fs::write(&path, &newer).unwrap();
+        let refused = leases.acquire(&subnets, &attachment(1), &[]).unwrap_err();
+        assert!(refused.message.contains("unknown field `vlan`"), "{}", refused.message);
+        assert_eq!(fs::read_to_string(&path).unwrap(), newer);
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! The types of the CNI specification: the call in the environment, the configuration on stdin, and failures.
 
-use std::{net::IpAddr, path::PathBuf};
+use std::{
+    net::IpAddr,
+    path::{Path, PathBuf},
+};
 
 use net_core::{Cidr, api::Protocol};
 use serde::{Deserialize, Serialize};
@@ -67,6 +70,14 @@ impl Failure {
 
     pub(crate) fn differs(message: impl Into<String>) -> Self {
         Self::new(102, message)
+    }
+
+    pub(crate) fn lease(path: &Path, error: &serde_json::Error) -> Self {
+        let advice = "use the windlass that wrote it, or reboot the machine";
+        Self::new(
+            103,
+            format!("the lease {} is of a later release: {error}; {advice}", path.display()),
+        )
     }
 
     pub(crate) fn to_json(&self, version: &str) -> Value {

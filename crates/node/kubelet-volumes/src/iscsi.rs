@@ -122,6 +122,7 @@ async fn secrets(request: &Request<'_>, source: &Source) -> Result<Chap, Error> 
 
 /// The record of a Pod's volume.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Record {
     target: Target,
     /// The path of the volume in the Pod's directory.
@@ -204,8 +205,14 @@ fn write_record(path: &Path, record: &Record) -> Result<(), Error> {
 fn records(pod_dir: &Path) -> Vec<(PathBuf, Record)> {
     let entries = fs::read_dir(pod_dir.join(RECORDS)).into_iter().flatten().flatten();
     let read = |path: PathBuf| {
-        let record = serde_json::from_slice(&fs::read(&path).ok()?).ok()?;
-        Some((path, record))
+        let text = fs::read(&path).and_then(|text| Ok(serde_json::from_slice(&text)?));
+        match text {
+            Ok(record) => Some((path, record)),
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "the disk of this record stays connected");
+                None
+            }
+        }
     };
     entries.filter_map(|entry| read(entry.path())).collect()
 }

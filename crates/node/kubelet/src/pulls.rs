@@ -18,6 +18,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
+/// The versions of records that are read.
+const API_VERSIONS: [&str; 2] = [API_VERSION, "kubelet.config.k8s.io/v1alpha1"];
 const DIRECTORY_MODE: u32 = 0o700;
 
 /// A Secret with pull credentials, and the hash of these.
@@ -237,7 +239,13 @@ impl PullRecords {
 }
 
 fn decode(text: &[u8]) -> io::Result<PulledRecord> {
-    serde_json::from_slice(text).map_err(io::Error::from)
+    let record: PulledRecord = serde_json::from_slice(text)?;
+    // A later version may permit an image to fewer Pods by fields that are unknown here.
+    if !API_VERSIONS.contains(&&*record.api_version) {
+        let reason = format!("a record of {} is unknown to this kubelet", record.api_version);
+        return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
+    }
+    Ok(record)
 }
 
 /// Returns the path of a record. The file name is a hash, because image names contain slashes.
@@ -351,6 +359,9 @@ mod tests {
         let text = r#"{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1beta1","lastUpdatedTime":"2024-10-21T12:26:40Z","imageRef":"test-brokenhash","credentialMapping":{"docker.io/testing/test":{"kubernetesSecrets":[{"uid":"testsecretuid","namespace":"default","name":"pull-secret","credentialHash":""}]}}}"#;
         let record = decode(text.as_bytes()).unwrap();
         assert_eq!(serde_json::to_string(&record).unwrap(), text);
+        assert!(decode(text.replace("v1beta1", "v1alpha1").as_bytes()).is_ok());
+        let newer = decode(text.replace("v1beta1", "v2").as_bytes()).unwrap_err();
+        assert!(newer.to_string().contains("kubelet.config.k8s.io/v2 is unknown"), "{newer}");
         let path = file(Path::new(""), "test-brokenhash");
         assert!(path.display().to_string().starts_with("sha256-38a8906435c4dd5f"));
     }

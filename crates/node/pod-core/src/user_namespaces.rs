@@ -143,7 +143,7 @@ impl IdRanges {
 
 /// The record of a Pod's range.
 #[derive(Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Record {
     #[serde(rename = "uidMappings")]
     users: Vec<Mapping>,
@@ -152,7 +152,7 @@ struct Record {
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Mapping {
     host_id: u32,
     container_id: u32,

@@ -37,7 +37,7 @@ impl fmt::Display for Key {
 
 /// An object of a file, in the record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Object {
     group: String,
     version: String,
@@ -102,7 +102,7 @@ impl Object {
 
 /// The state of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub(super) struct FileState {
     /// The hash of the content that was applied.
     pub(super) hash: String,
@@ -117,9 +117,9 @@ pub(super) struct Record {
     pub(super) objects: BTreeMap<Key, Object>,
 }
 
-/// The record in its file.
+/// The record in its file. Unknown fields are those of a later release, and the record is not read without them.
 #[derive(Default, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 struct Stored {
     files: BTreeMap<String, FileState>,
     objects: Vec<Object>,

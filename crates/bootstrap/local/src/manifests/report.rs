@@ -58,7 +58,7 @@ mod tests {
         pki::write_file(&dir.path().join(RECORD), record.as_bytes(), 0o600).unwrap();
         let wanted = ["✗ the manifest a.yaml: no kind", "✓ 1 objects of 1 manifests are applied"];
         assert_eq!(lines(dir.path()), (wanted.map(str::to_owned).into(), false));
-        for hostile in ["", "{", r#"{"objects": [{}]}"#] {
+        for hostile in ["", "{", r#"{"objects": [{}]}"#, r#"{"objects": [], "sets": []}"#] {
             std::fs::write(dir.path().join(RECORD), hostile).unwrap();
             let (lines, well) = lines(dir.path());
             assert!(!well && lines[0].contains("remove it to apply all files anew"), "{lines:?}");

@@ -20,20 +20,21 @@ pub(crate) const EPHEMERAL: &str = "Ephemeral";
 pub(crate) const PERSISTENT: &str = "Persistent";
 
 /// The record of a volume in a Pod's directory. A staging directory has one with fewer fields.
+///
+/// Upstream adds fields without a version. A record without a driver or a handle is of an unknown format.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
 pub(crate) struct Record {
-    #[serde(rename = "attachmentID", skip_serializing_if = "String::is_empty")]
+    #[serde(default, rename = "attachmentID", skip_serializing_if = "String::is_empty")]
     pub(crate) attachment: String,
     #[serde(rename = "driverName")]
     pub(crate) driver: String,
-    #[serde(rename = "nodeName", skip_serializing_if = "String::is_empty")]
+    #[serde(default, rename = "nodeName", skip_serializing_if = "String::is_empty")]
     pub(crate) node: String,
-    #[serde(rename = "specVolID", skip_serializing_if = "String::is_empty")]
+    #[serde(default, rename = "specVolID", skip_serializing_if = "String::is_empty")]
     pub(crate) spec_name: String,
     #[serde(rename = "volumeHandle")]
     pub(crate) handle: String,
-    #[serde(rename = "volumeLifecycleMode", skip_serializing_if = "String::is_empty")]
+    #[serde(default, rename = "volumeLifecycleMode", skip_serializing_if = "String::is_empty")]
     pub(crate) lifecycle: String,
 }
 

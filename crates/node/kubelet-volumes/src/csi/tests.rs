@@ -347,8 +347,12 @@ fn hostile_record_stays_in_its_directory() {
         at.starts_with(dir.path().join("plugins/kubernetes.io/csi/d"))
             && !at.to_string_lossy().contains("..")
     );
-    std::fs::write(held.in_pod.join("vol_data.json"), "{\"volumeHandle\": 7").unwrap();
-    assert!(layout.of_pod("uid").is_err(), "it is not taken for a Pod without volumes");
+    for unknown in
+        ["{\"volumeHandle\": 7", "{\"volumeHandle\": \"h\", \"driver\": {\"name\": \"d\"}}"]
+    {
+        std::fs::write(held.in_pod.join("vol_data.json"), unknown).unwrap();
+        assert!(layout.of_pod("uid").is_err(), "it is not taken for a Pod without volumes");
+    }
     // Content of a volume is never removed.
     std::fs::create_dir_all(held.target.join("rows")).unwrap();
     layout.remove_record(&held).unwrap();

@@ -13,6 +13,7 @@ const PORT: &str = "3260";
 
 /// A disk of an iSCSI target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Target {
     /// The address of the target as the volume has it, without a default port.
     pub(crate) address: String,

@@ -17,6 +17,8 @@ pub enum CheckpointError {
     Syntax(#[from] serde_json::Error),
     #[error("checkpoint is corrupted: its checksum is {stated}, and that of its data {actual}")]
     Checksum { stated: u32, actual: u32 },
+    #[error("it is a {kind} of {version}, and this kubelet reads a {KIND} of {VERSION}")]
+    Version { kind: String, version: String },
 }
 
 #[derive(Deserialize, Serialize)]
@@ -148,6 +150,9 @@ impl Allocations {
             return Err(CheckpointError::Checksum { stated: file.checksum, actual });
         }
         let data: Data = serde_json::from_str(&file.data)?;
+        if (&*data.kind, &*data.version) != (KIND, VERSION) {
+            return Err(CheckpointError::Version { kind: data.kind, version: data.version });
+        }
         Ok(Self::with(data.claims.into_iter().flatten().map(Claim::from)))
     }
 }

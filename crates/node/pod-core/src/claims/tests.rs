@@ -191,6 +191,15 @@ fn prepares_claim_once_and_unprepares_it_after_the_last_pod() {
     assert_eq!(allocations, Allocations::default());
 }
 
+/// Replaces a part of a checkpoint's data and corrects the checksum.
+fn changed_data(checkpoint: &[u8], from: &str, to: &str) -> Vec<u8> {
+    let mut file: Value = serde_json::from_slice(checkpoint).unwrap();
+    let data = file["Data"].as_str().unwrap().replacen(from, to, 1);
+    file["Checksum"] = crc32fast::hash(data.as_bytes()).into();
+    file["Data"] = data.into();
+    serde_json::to_vec(&file).unwrap()
+}
+
 #[test]
 fn matches_upstream_checkpoint_and_rejects_a_damaged_one() {
     // A checkpoint of upstream's kubelet.
@@ -205,6 +214,9 @@ fn matches_upstream_checkpoint_and_rejects_a_damaged_one() {
         Err(CheckpointError::Checksum { stated: 2_570_581_864, .. })
     ));
     assert!(matches!(Allocations::restore(b"{\"Data\":1}"), Err(CheckpointError::Syntax(_))));
+    let newer = changed_data(theirs, ".k8s.io/v1", ".k8s.io/v2");
+    let refused = Allocations::restore(&newer).unwrap_err().to_string();
+    assert!(refused.contains("DRACheckpoint of checkpoint.dra.kubelet.k8s.io/v2,"), "{refused}");
     let none = Allocations::default().checkpoint();
     assert_eq!(Allocations::restore(&none).unwrap(), Allocations::default());
     let mut own = ready(&["pod-1"]);
