@@ -145,9 +145,7 @@ fn write_checksums(out: &Path) -> Result<()> {
 fn verify(options: &Options, commit: &Commit) -> Result<()> {
     let directory = target_directory().join("verify");
     let tree = Tree { root: directory.join("source"), target: directory.join("target") };
-    if directory.exists() {
-        fs::remove_dir_all(&directory).during("removing", directory.display())?;
-    }
+    prepare(&directory, commit)?;
     create_directory(&tree.root)?;
     let archive = directory.join("source.tar");
     let mut git = program("git", ["archive", "--output"]);
@@ -162,6 +160,19 @@ fn verify(options: &Options, commit: &Commit) -> Result<()> {
         return fail(format!("{first} and {second} differ: {}", differing.join(", ")));
     }
     fs::remove_dir_all(&directory).during("removing", directory.display())
+}
+
+/// Empties the directory of the second build. What an interrupted verification of the same commit has compiled stays,
+/// so that a repetition continues it. cargo decides by the times of files, which it cannot do for another commit.
+fn prepare(directory: &Path, commit: &Commit) -> Result<()> {
+    let mark = directory.join("commit");
+    let is_same = fs::read_to_string(&mark).is_ok_and(|hash| hash == commit.hash);
+    let stale = if is_same { directory.join("source") } else { directory.to_owned() };
+    if stale.exists() {
+        fs::remove_dir_all(&stale).during("removing", stale.display())?;
+    }
+    create_directory(directory)?;
+    write(&mark, &commit.hash)
 }
 
 /// Returns the names of the files whose checksums differ, and of those that only one list contains.
@@ -210,6 +221,24 @@ mod tests {
         fs::remove_file(root.join("notes")).unwrap();
         create_directory(&root.join("windlass-data")).unwrap();
         assert!(!may_replace(&root));
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn second_build_continues_for_the_same_commit_only() {
+        let root = std::env::temp_dir().join(format!("xtask-verify-{}", std::process::id()));
+        let commit = |hash: &str| Commit { hash: hash.into(), date: "".into(), epoch: "1".into() };
+        let object = root.join("target/object");
+        for (hash, stays) in [("a", true), ("b", false)] {
+            prepare(&root, &commit("a")).unwrap();
+            for directory in ["source", "target"] {
+                create_directory(&root.join(directory)).unwrap();
+            }
+            write(&object, "").unwrap();
+            prepare(&root, &commit(hash)).unwrap();
+            assert_eq!(object.exists(), stays, "{hash}");
+            assert!(!root.join("source").exists());
+        }
         fs::remove_dir_all(&root).unwrap();
     }
 
