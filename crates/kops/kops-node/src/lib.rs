@@ -35,4 +35,5 @@ pub use hash::file_hash;
 pub use parameters::{API_PORT, CERTIFICATE_PERIOD, ClusterParameters, PROGRAM_ANNOTATION};
 pub use status::{check_programs, machine_problem};
 pub use store_access::{AUTHORITY_FILE, SETTINGS_FILE, read_settings, variable};
+pub use systemd::DownloadError;
 pub use systemd_error::SystemdError;

@@ -99,7 +99,7 @@ async fn configure(args: &Args) -> Result<(), Error> {
     let boot = parse_yaml(&path, &text)?;
     match boot.text("CloudProvider") {
         "local" if !args.install_systemd_unit => {}
-        "metal" => return configure_with_systemd(args, boot),
+        "metal" => return configure_with_systemd(args, boot).await,
         other => return Err(Error::Cloud(other.to_owned())),
     }
     let hash = boot.text("NodeupConfigHash").to_owned();
@@ -139,12 +139,17 @@ async fn configure(args: &Args) -> Result<(), Error> {
 }
 
 /// Configures a machine that has systemd.
-fn configure_with_systemd(args: &Args, boot: Value) -> Result<(), Error> {
+async fn configure_with_systemd(args: &Args, boot: Value) -> Result<(), Error> {
     let root = Path::new("/");
     if args.install_systemd_unit {
-        return systemd::install_unit(root, &args.conf, &sys::HostPrograms);
+        return systemd::install_unit(
+            root,
+            &args.conf,
+            &|name| std::env::var(name).ok(),
+            &sys::HostPrograms,
+        );
     }
-    let changes = systemd::configure(root, boot, &sys::HostPrograms)?;
+    let changes = systemd::configure(root, boot, &sys::HostPrograms).await?;
     for change in &changes {
         tracing::info!("{change}");
     }

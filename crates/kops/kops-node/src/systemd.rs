@@ -7,6 +7,7 @@
 mod accounts;
 mod assets;
 mod certificates;
+mod download;
 mod files;
 mod hosts;
 mod packages;
@@ -35,6 +36,7 @@ use sha2::{Digest as _, Sha256};
 use sys::Programs;
 use vfs::Store;
 
+pub use self::download::DownloadError;
 use self::{
     accounts::Accounts,
     assets::Downloads,
@@ -50,11 +52,13 @@ use crate::{
 
 /// The directory with a file for each change whose commands have not run yet.
 const PENDING: &str = "var/lib/nodeup/pending";
+/// The file that a run locks.
+const LOCK: &str = "run/nodeup/lock";
 /// The largest file that is read from the state store.
 const MAX_OBJECT: u64 = 16 << 20;
 
 /// Configures a machine by its boot configuration. Returns what was changed.
-pub(crate) fn configure(
+pub(crate) async fn configure(
     root: &Path,
     boot: Value,
     programs: &dyn Programs,
@@ -63,6 +67,7 @@ pub(crate) fn configure(
     if role != "ControlPlane" {
         return Err(SystemdError::Role(role.to_owned()).into());
     }
+    let _turn = lock(root)?;
     let base = boot.text("ConfigBase").trim_end_matches('/').to_owned();
     let store = open(&base)?;
     let name = kops_core::node_config_path(role, boot.text("InstanceGroupName"));
@@ -73,7 +78,7 @@ pub(crate) fn configure(
     let config = parse_yaml(&name, text.as_bytes())?;
     let accounts = Accounts::read(root)?;
     let machine = facts(root, &accounts)?;
-    let downloads = Downloads::read(root, &config, &machine.architecture, programs)?;
+    let downloads = Downloads::read(root, &config, &machine.architecture, programs).await?;
     let keysets = read_keysets(&store, &config)?;
     let inputs = MachineInputs {
         keypairs: keypairs(&keysets, &config)?,
@@ -90,6 +95,16 @@ pub(crate) fn configure(
     let distribution = inputs.machine.distribution;
     Carrier { root, programs, tasks: &tasks, downloads: &downloads, issuer, trusted, distribution }
         .run()
+}
+
+/// Waits until no other run changes the machine. The lock ends with its process.
+fn lock(root: &Path) -> Result<fs::File, SystemdError> {
+    let path = root.join(LOCK);
+    let parent = path.parent().unwrap_or(root);
+    fs::create_dir_all(parent).map_err(SystemdError::io("create the directory", parent))?;
+    let file = fs::File::create(&path).map_err(SystemdError::io("create", &path))?;
+    file.lock().map_err(SystemdError::io("lock", path))?;
+    Ok(file)
 }
 
 /// Reads an object of the state store as text.
@@ -214,7 +229,11 @@ impl Carrier<'_> {
         let services =
             Services { root: self.root, programs: self.programs, distribution: self.distribution };
         for file in self.files() {
-            files::check(&self.path(file), file.content.is_none())?;
+            let path = self.path(file);
+            files::check(&path, file.content.is_none())?;
+            if file.content.is_none() && file.owner.is_some() {
+                files::check_owned(&path)?;
+            }
         }
         services.check(self.tasks)?;
         let mut changes = self.apply_hosts()?;
@@ -368,8 +387,38 @@ fn package(task: &Task) -> Option<&str> {
 /// The unit that runs nodeup when the machine starts.
 const UNIT: &str = "kops-configuration.service";
 
+/// The file with the access to the state store for the unit. Other users of the machine cannot read it.
+const ENVIRONMENT: &str = "etc/sysconfig/kops-configuration";
+/// The variables that the file has, as upstream's. They are kept if an installation has none.
+const VARIABLES: [&str; 4] =
+    ["S3_ENDPOINT", "S3_REGION", "S3_ACCESS_KEY_ID", "S3_SECRET_ACCESS_KEY"];
+
+/// Writes the file with the access to the state store, if the environment has one.
+fn write_environment(root: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Result<(), Error> {
+    let mut text = String::new();
+    for name in VARIABLES {
+        let Some(value) = variable(name) else { continue };
+        let is_plain = |c: char| c.is_ascii_graphic() && !"\"'\\".contains(c);
+        if !value.chars().all(is_plain) {
+            return Err(SystemdError::Variable { name }.into());
+        }
+        text.push_str(&format!("{name}={value}\n"));
+    }
+    let path = root.join(ENVIRONMENT);
+    if text.is_empty() && path.exists() {
+        return Ok(());
+    }
+    files::check(&path, false)?;
+    Ok(pki::write_file(&path, text.as_bytes(), pki::KEY_MODE)?)
+}
+
 /// Installs and starts the unit that runs nodeup at every start of the machine.
-pub(crate) fn install_unit(root: &Path, conf: &Path, programs: &dyn Programs) -> Result<(), Error> {
+pub(crate) fn install_unit(
+    root: &Path,
+    conf: &Path,
+    variable: &dyn Fn(&str) -> Option<String>,
+    programs: &dyn Programs,
+) -> Result<(), Error> {
     let program = std::env::current_exe().map_err(SystemdError::io("find", "this program"))?;
     let shown = |path: &Path| path.display().to_string();
     let is_plain = |text: &str| {
@@ -390,11 +439,12 @@ pub(crate) fn install_unit(root: &Path, conf: &Path, programs: &dyn Programs) ->
     let unit = format!(
         "[Unit]\nDescription=Run kOps bootstrap (nodeup)\nDocumentation=https://github.com/kubernetes/kops\n\
          Wants=network-online.target\nAfter=network-online.target\n\n\
-         [Service]\nType=oneshot\nExecStart={} nodeup --conf={}\nRestart=on-failure\nRestartSec=10s\n\n\
+         [Service]\nType=oneshot\nEnvironmentFile=/{ENVIRONMENT}\nEnvironmentFile=-/etc/environment\nExecStart={} nodeup --conf={}\nRestart=on-failure\nRestartSec=10s\n\n\
          [Install]\nWantedBy=multi-user.target\n",
         shown(&program),
         shown(conf)
     );
+    write_environment(root, variable)?;
     let path = root.join("etc/systemd/system").join(UNIT);
     files::check(&path, false)?;
     if pki::update_file(&path, unit.as_bytes(), pki::PUBLIC_MODE)? {

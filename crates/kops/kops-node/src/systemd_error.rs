@@ -2,11 +2,15 @@
 
 use std::{io, path::PathBuf};
 
+use crate::systemd::DownloadError;
+
 /// An error of carrying a machine's tasks out.
 #[derive(Debug, thiserror::Error)]
 pub enum SystemdError {
     #[error("cannot {operation} {path}: {source}", path = path.display())]
     Io { operation: &'static str, path: PathBuf, source: io::Error },
+    #[error("cannot get {url}: {source}; store it there, or correct the assets of the spec")]
+    Download { url: String, source: DownloadError },
     #[error(
         "{path} is a symbolic link, so writing it would replace or change another file; remove the link, or name its \
          target in the spec", path = path.display()
@@ -16,6 +20,11 @@ pub enum SystemdError {
     Kind { path: PathBuf, found: &'static str, wanted: &'static str },
     #[error("{path}: the {kind} {name:?} does not exist on this machine", path = path.display())]
     Owner { path: PathBuf, kind: &'static str, name: String },
+    #[error(
+        "the environment variable {name} has white space, quotes or other characters that the unit's environment file \
+         cannot hold"
+    )]
+    Variable { name: &'static str },
     #[error("{path}: the mode {mode:?} is not octal", path = path.display())]
     Mode { path: PathBuf, mode: String },
     #[error("the hosts file cannot hold {value:?}: it is not {wanted}")]

@@ -60,11 +60,17 @@ const TYPES: [&str; 11] = [
 ];
 
 /// Returns a unit's file name: a name without a unit's extension is a service. A name that is not a plain file name
-/// with systemd's characters is rejected, so that no unit is written elsewhere.
+/// with systemd's characters is rejected, so that no unit is written elsewhere. So is one that `systemctl` would read as
+/// an option.
 pub(super) fn unit_name(field: &str, name: &str) -> Result<String, Error> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c);
-    if name.is_empty() || name.len() > 200 || name.starts_with('.') || !name.chars().all(allowed) {
-        let reason = "is not the name of a unit: up to 200 letters, digits and :-_.\\@";
+    if name.is_empty()
+        || name.len() > 200
+        || name.starts_with(['.', '-'])
+        || !name.chars().all(allowed)
+    {
+        let reason =
+            "is not the name of a unit: up to 200 letters, digits and :-_.\\@, first no . or -";
         return Err(Error::value(field, name, reason));
     }
     let has_type = name.rsplit_once('.').is_some_and(|(_, end)| TYPES.contains(&end));
@@ -110,7 +116,18 @@ mod tests {
 
     #[test]
     fn rejects_names_that_leave_the_directory() {
-        for name in ["", "../x", "a/b", ".hidden", "a b", "a\nb", "ä", &"x".repeat(201)] {
+        for name in [
+            "",
+            "../x",
+            "a/b",
+            ".hidden",
+            "a b",
+            "a\nb",
+            "ä",
+            "-Hroot@evil",
+            "--user",
+            &"x".repeat(201),
+        ] {
             assert!(unit_name("spec.hooks", name).is_err(), "{name:?}");
         }
         assert_eq!(unit_name("spec.hooks", "a.b").unwrap(), "a.b.service");

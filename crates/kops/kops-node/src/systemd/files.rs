@@ -3,9 +3,14 @@
 use std::{
     fs,
     io::{self, Read as _},
-    os::unix::fs::{MetadataExt as _, PermissionsExt as _, lchown},
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, lchown},
+    },
     path::{Path, PathBuf},
 };
+
+use sha2::{Digest as _, Sha256};
 
 use super::accounts::Accounts;
 use crate::systemd_error::SystemdError;
@@ -42,6 +47,14 @@ pub(super) fn metadata(path: &Path) -> Result<Option<fs::Metadata>, SystemdError
     }
 }
 
+/// Rejects a directory of a user's that is a link: the user could make root change the link's target.
+pub(super) fn check_owned(path: &Path) -> Result<(), SystemdError> {
+    match metadata(path)? {
+        Some(found) if found.is_symlink() => Err(SystemdError::Link { path: path.to_owned() }),
+        _ => Ok(()),
+    }
+}
+
 /// Rejects a path where something else than the wanted file or directory is. Nothing is written.
 pub(super) fn check(path: &Path, is_directory: bool) -> Result<(), SystemdError> {
     let Some(found) = metadata(path)? else { return Ok(()) };
@@ -67,6 +80,9 @@ pub(super) fn check(path: &Path, is_directory: bool) -> Result<(), SystemdError>
 pub(super) fn apply(wanted: &DesiredFile<'_>, accounts: &Accounts) -> Result<bool, SystemdError> {
     let path = &wanted.path;
     check(path, wanted.content.is_none())?;
+    if wanted.content.is_none() && wanted.owner.is_some() {
+        check_owned(path)?;
+    }
     let (uid, gid) = accounts.owner(path, wanted.owner, wanted.group)?;
     let found = metadata(path)?;
     if found.is_some() && wanted.if_missing {
@@ -137,9 +153,15 @@ fn write(
     let parent = path.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(parent).map_err(SystemdError::io("create the directory", parent))?;
     let failed = || SystemdError::io("write", path);
+    let partial = partial(path);
+    // A run that was killed may have left its file.
+    if metadata(&partial)?.is_some() {
+        fs::remove_file(&partial).map_err(SystemdError::io("remove", &partial))?;
+    }
     // Only root can read the file until it is complete.
+    let mut options = fs::OpenOptions::new();
     let mut file =
-        tempfile::Builder::new().prefix(".nodeup-").tempfile_in(parent).map_err(failed())?;
+        options.write(true).create_new(true).mode(0o600).open(&partial).map_err(failed())?;
     match content {
         Bytes::Text(bytes) => io::Write::write_all(&mut file, bytes).map_err(failed())?,
         Bytes::File(source) => {
@@ -147,10 +169,17 @@ fn write(
             io::copy(&mut from, &mut file).map_err(failed())?;
         }
     }
-    file.as_file().set_permissions(fs::Permissions::from_mode(mode)).map_err(failed())?;
-    file.as_file().sync_all().map_err(failed())?;
-    file.persist(path).map_err(|error| failed()(error.error))?;
+    file.set_permissions(fs::Permissions::from_mode(mode)).map_err(failed())?;
+    file.sync_all().map_err(failed())?;
+    fs::rename(&partial, path).map_err(failed())?;
     Ok(true)
+}
+
+/// Returns the name under which a file is written. It is the same in each run, so that killed runs leave one at most,
+/// and it begins with a dot, so that kubelets and logrotate do not read it.
+fn partial(path: &Path) -> PathBuf {
+    let name = Sha256::digest(path.as_os_str().as_bytes());
+    path.with_file_name(format!(".nodeup-{}", data_encoding::HEXLOWER.encode(&name[..8])))
 }
 
 fn has_content(path: &Path, content: &Bytes<'_>, length: u64) -> Result<bool, SystemdError> {
@@ -230,6 +259,18 @@ mod tests {
     }
 
     #[test]
+    fn replaces_what_a_killed_run_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, target) = (dir.path().join("a"), dir.path().join("target"));
+        fs::write(&target, "secret").unwrap();
+        symlink(&target, partial(&path)).unwrap();
+        assert!(apply(&wanted(&path, "x", Some("0400")), &Accounts::default()).unwrap());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "x");
+        assert_eq!(fs::read_to_string(&target).unwrap(), "secret");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
     fn rejects_links_and_other_kinds_before_writing() {
         let dir = tempfile::tempdir().unwrap();
         let (link, target) = (dir.path().join("link"), dir.path().join("target"));
@@ -240,6 +281,9 @@ mod tests {
         assert!(error.contains("symbolic link"), "{error}");
         let error = apply(&wanted(dir.path(), "x", None), &accounts).unwrap_err().to_string();
         assert!(error.contains("is a directory"), "{error}");
+        let home = dir.path().join("home");
+        symlink(dir.path(), &home).unwrap();
+        assert!(check(&home, true).is_ok() && check_owned(&home).is_err());
         let below = DesiredFile { content: None, ..wanted(&target, "", None) };
         assert!(apply(&below, &accounts).is_err());
         for mode in ["8", "77777", "rw", ""] {

@@ -29,16 +29,7 @@ pub(super) fn write(root: &Path, records: &[HostRecord]) -> Result<bool, Systemd
 }
 
 fn merge(text: &str, records: &[HostRecord]) -> Result<String, SystemdError> {
-    let mut lines = Vec::new();
-    let mut is_ours = false;
-    for line in text.lines() {
-        match line.trim() {
-            BEGIN => is_ours = true,
-            END => is_ours = false,
-            _ if is_ours => {}
-            _ => lines.push(line.to_owned()),
-        }
-    }
+    let mut lines = others(text);
     while lines.last().is_some_and(|line| line.trim().is_empty()) {
         lines.pop();
     }
@@ -61,12 +52,39 @@ fn merge(text: &str, records: &[HostRecord]) -> Result<String, SystemdError> {
     Ok(lines.join("\n") + "\n")
 }
 
+/// Returns the lines that nodeup has not written. A begin without an end has lost its end, so only that line is nodeup's.
+fn others(text: &str) -> Vec<String> {
+    let mut others = Vec::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        match line.trim() {
+            BEGIN => {
+                let mut rest = lines.clone();
+                if rest.by_ref().map(str::trim).find(|line| [BEGIN, END].contains(line))
+                    == Some(END)
+                {
+                    lines = rest;
+                }
+            }
+            END => {}
+            _ => others.push(line.to_owned()),
+        }
+    }
+    others
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn record(name: &str, address: &str) -> HostRecord {
         HostRecord { name: name.to_owned(), addresses: vec![address.to_owned()] }
+    }
+
+    #[test]
+    fn keeps_lines_of_others_after_a_lost_end() {
+        let text = format!("a\n{BEGIN}\nb\n{BEGIN}\nc\n{END}\nd\n{BEGIN}\ne\n");
+        assert_eq!(others(&text), ["a", "b", "d", "e"]);
     }
 
     #[test]

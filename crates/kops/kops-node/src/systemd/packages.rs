@@ -6,6 +6,9 @@ use sys::Programs;
 
 use crate::error::Error;
 
+/// The flags that keep changed configuration files, about which dpkg would ask.
+const KEEP_FILES: [&str; 2] = ["--force-confdef", "--force-confold"];
+
 /// Installs the missing packages. Returns what was changed.
 pub(super) fn install(names: &[&str], programs: &dyn Programs) -> Result<Vec<String>, Error> {
     if names.is_empty() {
@@ -24,10 +27,18 @@ pub(super) fn install(names: &[&str], programs: &dyn Programs) -> Result<Vec<Str
     if missing.is_empty() {
         return Ok(Vec::new());
     }
-    let apt = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"];
-    programs.must(&[&apt[..], &["update"]].concat())?;
+    // No program may ask questions, and another user of the package manager is waited for.
+    let environment = ["env", "DEBIAN_FRONTEND=noninteractive"];
+    let apt = ["apt-get", "--option=DPkg::Lock::Timeout=300"];
+    // A run that was killed while it installed packages leaves some that apt-get rejects to touch.
+    programs.must(
+        &[&environment[..], &["dpkg"], &KEEP_FILES, &["--configure", "--pending"]].concat(),
+    )?;
+    programs.must(&[&environment[..], &apt, &["update"]].concat())?;
+    let keep = KEEP_FILES.map(|flag| format!("--option=DPkg::Options::={flag}"));
+    let keep: Vec<&str> = keep.iter().map(String::as_str).collect();
     let flags = ["install", "--yes", "--no-install-recommends", "--"];
-    programs.must(&[&apt[..], &flags, &missing].concat())?;
+    programs.must(&[&environment[..], &apt, &keep, &flags, &missing].concat())?;
     Ok(vec![format!("installed {}", missing.join(", "))])
 }
 
@@ -58,9 +69,10 @@ mod tests {
         let done = install(&["iptables", "half", "gone", "new"], &programs).unwrap();
         assert_eq!(done, ["installed half, gone, new"]);
         let calls = programs.calls();
-        assert!(calls[2].ends_with("apt-get update"), "{calls:?}");
+        assert!(calls[2].ends_with("--configure --pending"), "{calls:?}");
+        assert!(calls[3].ends_with(" update"), "{calls:?}");
         assert!(
-            calls[3].ends_with("install --yes --no-install-recommends -- half gone new"),
+            calls[4].ends_with("install --yes --no-install-recommends -- half gone new"),
             "{calls:?}"
         );
         assert!(install(&[], &programs).unwrap().is_empty());

@@ -18,8 +18,11 @@ use super::{
 use crate::{error::Error, systemd_error::SystemdError};
 
 /// The properties of a unit that are asked for.
-const PROPERTIES: &str = "--property=LoadState,ActiveState,UnitFileState,Result,ExecMainStartTimestamp,\
+const PROPERTIES: &str = "--property=LoadState,ActiveState,UnitFileState,Result,Restart,ExecMainStartTimestamp,\
                           ActiveEnterTimestamp";
+/// The directory with a file for each unit that was started since the machine's start. systemd forgets a unit that
+/// has ended, if no other unit refers to it.
+const STARTED: &str = "run/nodeup/started";
 
 /// The state of a unit, as systemd reports it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,6 +31,8 @@ struct UnitState {
     active: String,
     enabled: String,
     result: String,
+    /// `true` if systemd does not start the unit again when it ends.
+    may_end: bool,
     started: Option<SystemTime>,
 }
 
@@ -72,7 +77,8 @@ impl Services<'_> {
             if !state.is_found && !service.running && !service.enabled {
                 continue;
             }
-            let command: &[&str] = match action(service, &state, self.newest(tasks, service)?) {
+            let action = action(service, &state, self.newest(tasks, service)?);
+            let command: &[&str] = match action {
                 Action::Keep => &[],
                 // A unit that hangs must not hang nodeup, on which other units wait.
                 Action::Restart => &["systemctl", "restart", "--no-block", &service.name],
@@ -90,6 +96,9 @@ impl Services<'_> {
             {
                 self.programs.must(command)?;
                 changes.push(command.join(" "));
+            }
+            if action == Action::Restart {
+                pki::write_file(&self.started(&service.name), b"", pki::PUBLIC_MODE)?;
             }
         }
         Ok(changes)
@@ -129,7 +138,19 @@ impl Services<'_> {
 
     fn state(&self, name: &str) -> Result<UnitState, Error> {
         let command = ["systemctl", "show", "--timestamp=us+utc", PROPERTIES, name];
-        Ok(parse(name, &self.programs.must(&command)?)?)
+        let mut state = parse(name, &self.programs.must(&command)?)?;
+        if state.started.is_none() {
+            let path = self.started(name);
+            let found = metadata(&path)?;
+            let started = found.map(|found| found.modified());
+            state.started = started.transpose().map_err(SystemdError::io("examine", path))?;
+        }
+        Ok(state)
+    }
+
+    /// Returns the path of the file that records a unit's start.
+    fn started(&self, name: &str) -> PathBuf {
+        self.root.join(STARTED).join(name)
     }
 
     /// Returns when the unit's file, or a file that concerns it, was last changed: a file that the unit names, or that
@@ -191,9 +212,11 @@ fn action(service: &Service, state: &UnitState, newest: Option<SystemTime>) -> A
         (Some(started), Some(newest)) => service.smart_restart && started < newest,
         _ => false,
     };
-    // A service that ran to its end is in its wanted state.
-    let has_ended =
-        state.active == "inactive" && state.result == "success" && state.started.is_some();
+    // A service that ran to its end is in its wanted state. One that somebody stopped is not.
+    let has_ended = state.may_end
+        && state.active == "inactive"
+        && state.result == "success"
+        && state.started.is_some();
     if is_older || !(is_active || has_ended) { Action::Restart } else { Action::Keep }
 }
 
@@ -212,6 +235,7 @@ fn parse(unit: &str, output: &str) -> Result<UnitState, SystemdError> {
         active: value("ActiveState").to_owned(),
         enabled: value("UnitFileState").to_owned(),
         result: value("Result").to_owned(),
+        may_end: value("Restart") == "no",
         started,
     })
 }
@@ -254,6 +278,7 @@ mod tests {
             is_found: true,
             active: active.to_owned(),
             result: result.to_owned(),
+            may_end: true,
             started: started.map(at),
             ..UnitState::default()
         };
@@ -269,6 +294,8 @@ mod tests {
         ] {
             assert_eq!(action(&runs, &state, newest.map(at)), wanted, "{state:?} {newest:?}");
         }
+        let stopped = UnitState { may_end: false, ..state("inactive", "success", Some(5)) };
+        assert_eq!(action(&runs, &stopped, Some(at(4))), Action::Restart);
         let stops = service(false);
         assert_eq!(action(&stops, &state("active", "success", Some(5)), None), Action::Stop);
         assert_eq!(action(&stops, &state("inactive", "success", None), None), Action::Keep);
@@ -278,9 +305,10 @@ mod tests {
 
     #[test]
     fn parses_what_systemd_reports() {
-        let output = "LoadState=loaded\nActiveState=active\nUnitFileState=enabled\nResult=success\nExecMainStartTimestamp=Fri 2026-11-27 06:09:26.500000 UTC\nActiveEnterTimestamp=n/a\n";
+        let output = "LoadState=loaded\nActiveState=active\nUnitFileState=enabled\nResult=success\nRestart=no\nExecMainStartTimestamp=Fri 2026-11-27 06:09:26.500000 UTC\nActiveEnterTimestamp=n/a\n";
         let state = parse("a", output).unwrap();
         assert!(state.is_found && state.active == "active" && state.enabled == "enabled");
+        assert!(state.may_end);
         let started = Timestamp::from(state.started.unwrap());
         assert_eq!(started.micros(), "2026-11-27T06:09:26.500000Z");
         assert!(!parse("a", "LoadState=not-found\n").unwrap().is_found);

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    os::unix::fs::symlink,
+    os::unix::fs::{PermissionsExt as _, symlink},
     sync::Arc,
     time::SystemTime,
 };
@@ -28,6 +28,11 @@ struct TestMachine {
     dir: tempfile::TempDir,
     programs: RecordedPrograms,
     config: Value,
+}
+
+fn configure_now(root: &Path, boot: Value, programs: &dyn Programs) -> Result<Vec<String>, Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(configure(root, boot, programs))
 }
 
 const BASE: &str = "demo.example.com";
@@ -79,7 +84,7 @@ impl TestMachine {
             "InstanceGroupRole": "ControlPlane", "ConfigBase": format!("file://{}", store.display()),
             "NodeupConfigHash": content_hash(text.as_bytes()),
         });
-        configure(self.root(), boot, &self.programs)
+        configure_now(self.root(), boot, &self.programs)
     }
 
     /// Returns the commands of a run that change something.
@@ -106,14 +111,17 @@ fn programs(root: &Path) -> RecordedPrograms {
             ["systemctl", "show", "--property=NeedDaemonReload", ..] => {}
             ["systemctl", "show", .., name] => {
                 let units = units.lock();
-                let started = units.started.get(*name);
+                // A oneshot that has ended and that no other unit refers to is forgotten.
+                let is_forgotten = *name == "greet.service";
+                let started = units.started.get(*name).filter(|_| !is_forgotten);
                 let active = if started.is_some() { "active" } else { "inactive" };
+                let restart = if is_forgotten { "no" } else { "always" };
                 let enabled = if units.enabled.contains(*name) { "enabled" } else { "disabled" };
                 let time = started.map(|time| Timestamp::from(*time).micros());
                 let time = time.map(|time| time.replace('T', " ").replace('Z', " UTC"));
                 let time = time.map(|time| format!("Fri {time}")).unwrap_or_default();
                 stdout = format!(
-                    "LoadState=loaded\nActiveState={active}\nUnitFileState={enabled}\nResult=success\n\
+                    "LoadState=loaded\nActiveState={active}\nUnitFileState={enabled}\nResult=success\nRestart={restart}\n\
                      ExecMainStartTimestamp={time}\nActiveEnterTimestamp={time}\n"
                 );
             }
@@ -239,11 +247,11 @@ fn repeats_the_commands_of_a_change_after_a_stop() {
     assert!(!mark.exists());
 }
 
-/// Returns the paths below a directory, but for the store and unpacked archives.
+/// Returns the paths below a directory, but for the store, programs and the lock.
 fn paths(root: &Path) -> Vec<String> {
     let root = root.display().to_string();
     let output = sys::HostPrograms.must(&["find", &root, "-printf", "%P %s %T@\n"]).unwrap();
-    let skip = ["store", "var/cache", "var "];
+    let skip = ["store", "var/cache", "var ", "run"];
     let lines = output.lines().filter(|line| !skip.iter().any(|skip| line.starts_with(skip)));
     lines.map(str::to_owned).filter(|line| !line.starts_with(' ')).collect()
 }
@@ -288,7 +296,7 @@ fn rejects_roles_and_configurations_of_others() {
     let machine = TestMachine::new();
     let boot = |role: &str| json!({"CloudProvider": "metal", "InstanceGroupRole": role});
     for role in ["Node", "Bastion", "APIServer", ""] {
-        let error = configure(machine.root(), boot(role), &machine.programs).unwrap_err();
+        let error = configure_now(machine.root(), boot(role), &machine.programs).unwrap_err();
         assert!(matches!(error, Error::Systemd(SystemdError::Role(_))), "{role}: {error}");
     }
     machine.run().ok();
@@ -297,7 +305,7 @@ fn rejects_roles_and_configurations_of_others() {
         "CloudProvider": "metal", "InstanceGroupName": "cp", "InstanceGroupRole": "ControlPlane",
         "ConfigBase": format!("file://{}", store.display()), "NodeupConfigHash": content_hash(b"other"),
     });
-    let error = configure(machine.root(), boot, &machine.programs).unwrap_err();
+    let error = configure_now(machine.root(), boot, &machine.programs).unwrap_err();
     assert!(matches!(error, Error::NodeConfig), "{error}");
 }
 
@@ -306,11 +314,20 @@ fn installs_a_unit_for_plain_paths_only() {
     let dir = tempfile::tempdir().unwrap();
     let programs = programs(dir.path());
     for path in ["conf.yaml", "/a b", "/a\nExecStart=/bin/sh", "/a%n", "/a;b"] {
-        assert!(install_unit(dir.path(), Path::new(path), &programs).is_err(), "{path}");
+        assert!(install_unit(dir.path(), Path::new(path), &|_| None, &programs).is_err(), "{path}");
     }
     assert_eq!(programs.calls(), Vec::<String>::new());
     let conf = Path::new("/opt/kops/conf/kube_env.yaml");
-    install_unit(dir.path(), conf, &programs).unwrap();
+    let hostile = |_: &str| Some("a\nLD_PRELOAD=/tmp/x.so".to_owned());
+    assert!(install_unit(dir.path(), conf, &hostile, &programs).is_err());
+    assert_eq!(programs.calls(), Vec::<String>::new());
+    let secret = |name: &str| (name == "S3_SECRET_ACCESS_KEY").then(|| "key".to_owned());
+    install_unit(dir.path(), conf, &secret, &programs).unwrap();
+    install_unit(dir.path(), conf, &|_| None, &programs).unwrap();
+    let environment = dir.path().join(ENVIRONMENT);
+    assert_eq!(fs::read_to_string(&environment).unwrap(), "S3_SECRET_ACCESS_KEY=key\n");
+    let mode = fs::metadata(&environment).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
     let unit = fs::read_to_string(dir.path().join("etc/systemd/system").join(UNIT)).unwrap();
     assert!(unit.contains(" nodeup --conf=/opt/kops/conf/kube_env.yaml\n"), "{unit}");
     assert!(programs.calls().iter().any(|call| call.starts_with("systemctl start --no-block")));
