@@ -10,7 +10,7 @@ pub enum SystemdError {
     #[error("cannot {operation} {path}: {source}", path = path.display())]
     Io { operation: &'static str, path: PathBuf, source: io::Error },
     #[error("cannot get {url}: {source}; store it there, or correct the assets of the spec")]
-    Download { url: String, source: DownloadError },
+    Download { url: String, source: Box<DownloadError> },
     #[error(
         "{path} is a symbolic link, so writing it would replace or change another file; remove the link, or name its \
          target in the spec", path = path.display()

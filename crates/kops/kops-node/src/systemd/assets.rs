@@ -124,7 +124,8 @@ async fn cache(root: &Path, hash: &str, urls: &str) -> Result<PathBuf, Error> {
                 tracing::warn!(url, %error, "cannot get a program; trying the next address");
             }
             Err(source) => {
-                return Err(SystemdError::Download { url: url.to_owned(), source }.into());
+                let (url, source) = (url.to_owned(), Box::new(source));
+                return Err(SystemdError::Download { url, source }.into());
             }
         }
     }

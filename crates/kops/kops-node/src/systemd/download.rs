@@ -120,8 +120,11 @@ mod tests {
 
     use super::*;
 
-    /// Serves one answer for each connection, and returns the server's address. Each answer sees the address.
-    fn serve(answers: Vec<Box<dyn Fn(&str) -> String + Send>>) -> String {
+    /// Functions that make an answer from the server's address.
+    type Answers = Vec<Box<dyn Fn(&str) -> String + Send>>;
+
+    /// Serves one answer for each connection, and returns the server's address.
+    fn serve(answers: Answers) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let shown = address.clone();
@@ -163,7 +166,7 @@ mod tests {
     async fn rejects_hostile_answers() {
         let dir = tempfile::tempdir().unwrap();
         let to = dir.path().join("file");
-        let get = async |answers: Vec<Box<dyn Fn(&str) -> String + Send>>| {
+        let get = async |answers: Answers| {
             let server = serve(answers);
             download(&format!("{server}/a"), &to).await.unwrap_err()
         };
@@ -171,8 +174,7 @@ mod tests {
             let error = get(vec![Box::new(move |_| redirect(location))]).await;
             assert!(matches!(error, DownloadError::Address), "{location}: {error}");
         }
-        let round: Vec<Box<dyn Fn(&str) -> String + Send>> =
-            (0..6).map(|_| Box::new(|_: &str| redirect("/a")) as _).collect();
+        let round: Answers = (0..6).map(|_| Box::new(|_: &str| redirect("/a")) as _).collect();
         assert!(matches!(get(round).await, DownloadError::Redirections));
         let error = get(vec![Box::new(|_| body("pro", 7))]).await;
         assert!(matches!(error, DownloadError::Cut), "{error}");
