@@ -24,7 +24,7 @@ pub enum Error {
         files.join("\n  ")
     )]
     Hashes { files: Vec<String> },
-    #[error("{setting}: clusters on aws and gce do not support this yet; remove it")]
+    #[error("{setting}: clusters on aws, gce and metal do not support this yet; remove it")]
     Unsupported { setting: String },
     #[error(
         "{fact} in the file of --known is a fact of clusters on aws, and would have no effect on {cloud}; remove it"

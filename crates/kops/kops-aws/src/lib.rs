@@ -1,5 +1,5 @@
 //! Clusters on AWS: gathers facts from the user and from AWS, builds a cluster's model, and carries plans out. Models
-//! of clusters on GCE are built from the same inputs, without calls.
+//! of clusters on GCE and metal are built from the same inputs, without calls.
 //!
 //! `kops-core` decides which resources a cluster has and which calls change them, and [`aws`] makes the calls. Commands
 //! and their output belong to `kops`. Read [`build_model`] first.
@@ -24,6 +24,6 @@ pub use client::{make_call, open_client, query_groups, query_resources};
 pub use creation::query_creation;
 pub use error::Error;
 pub use facts::CloudFacts;
-pub use model::{BuiltModel, ModelInputs, build_gce_model, build_model};
-pub use store::{check_store, store_changes};
+pub use model::{BuiltModel, ModelInputs, build_gce_model, build_metal_model, build_model};
+pub use store::{check_store, metal_changes, store_changes};
 pub use world::{deletion_scope, query_world};

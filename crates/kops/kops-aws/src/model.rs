@@ -14,6 +14,7 @@ use kops_core::{
     model::{
         aws::{self, AwsInputs},
         gce::{self, GceInputs},
+        metal::{self, MetalInputs},
     },
     scheduler_config,
 };
@@ -119,6 +120,24 @@ pub fn build_gce_model(
         inputs,
         |inputs| &mut inputs.node,
         |inputs| gce::gce(&cluster, &groups, inputs),
+    )?;
+    Ok(BuiltModel { cluster, model, keysets, ssh_key: ssh_keys.new })
+}
+
+/// Builds the model of a cluster on machines that kOps does not make, without storing anything.
+pub fn build_metal_model(
+    registry: &Registry,
+    from: &ModelInputs<'_>,
+    world: World,
+    now: SystemTime,
+) -> Result<BuiltModel<metal::Model>, Error> {
+    let Gathered { complete, node, addons, ssh_keys, keysets } =
+        gather(registry, from, world, now)?;
+    let CompleteCluster { cluster, groups, .. } = complete;
+    let model = with_hashes(
+        MetalInputs { node, addons },
+        |inputs| &mut inputs.node,
+        |inputs| metal::metal(&cluster, &groups, inputs),
     )?;
     Ok(BuiltModel { cluster, model, keysets, ssh_key: ssh_keys.new })
 }

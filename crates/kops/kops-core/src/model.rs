@@ -4,6 +4,7 @@
 pub mod aws;
 mod bucket;
 pub mod gce;
+pub mod metal;
 mod queries;
 mod store;
 mod user_data;

@@ -36,6 +36,7 @@ mod instance_list;
 mod keypair;
 mod kubeconfig;
 mod kubelet_skew;
+mod metal;
 mod plan;
 mod prompt;
 mod reconcile;

@@ -13,7 +13,7 @@ use crate::{
     environment::CommandEnvironment,
     error::Error,
     flags::{Target, UpdateCluster, UpdatePhase, ValidateCluster},
-    get, kubeconfig, terraform, validate,
+    get, kubeconfig, metal, terraform, validate,
 };
 
 pub(crate) async fn run(
@@ -33,6 +33,9 @@ pub(crate) async fn run(
     }
     if cluster.cloud() == CloudName::Gce {
         return Err(Error::TerraformOnly { cluster: name.to_owned() });
+    }
+    if cluster.cloud() == CloudName::Metal {
+        return metal::update(registry, command, &cluster, context);
     }
     if cluster.cloud() == CloudName::Aws {
         return aws::update(registry, command, &cluster, context).await;
@@ -58,6 +61,14 @@ pub(crate) async fn run(
 fn check_flags(command: &UpdateCluster, cluster: &Object) -> Result<(), Error> {
     let terraform = command.target.program == Target::Terraform;
     let aws = cluster.cloud() == CloudName::Aws;
+    let metal = cluster.cloud() == CloudName::Metal;
+    for (flag, is_given) in [("--target", terraform), ("--prune", command.prune)] {
+        if is_given && metal {
+            let problem =
+                "is for clouds whose resources kops makes; on metal it writes the state store only";
+            return Err(Error::Flag { flag, problem });
+        }
+    }
     if command.plan.is_some() && !command.yes {
         let problem = "is for --yes, which carries out that plan";
         return Err(Error::Flag { flag: "--plan", problem });
@@ -98,9 +109,9 @@ fn check_flags(command: &UpdateCluster, cluster: &Object) -> Result<(), Error> {
     for (flag, value, is_allowed) in [
         ("--plan-out", &command.plan_out, !terraform),
         ("--plan", &command.plan, !terraform),
-        ("--out", &command.target.out, terraform),
-        ("--known", &command.target.known, terraform || aws),
-        ("--addons", &command.addons, terraform || aws),
+        ("--out", &command.target.out, terraform || metal),
+        ("--known", &command.target.known, terraform || aws || metal),
+        ("--addons", &command.addons, terraform || aws || metal),
         ("--ssh-public-key", &command.ssh_public_key, terraform || aws),
     ] {
         if value.is_some() && !is_allowed {

@@ -9,13 +9,16 @@ pub enum Scheme {
     S3,
     /// Google's Cloud Storage.
     Gs,
+    /// A directory of the machine; its bucket has no name.
+    File,
 }
 
 impl Scheme {
-    fn prefix(self) -> &'static str {
+    pub(super) fn prefix(self) -> &'static str {
         match self {
             Self::S3 => "s3://",
             Self::Gs => "gs://",
+            Self::File => "file://",
         }
     }
 }

@@ -60,10 +60,11 @@ fn add_store(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
     })?;
     for NamedObject { name, scheme, object } in objects {
         model.add_bucket(scheme, &object.bucket);
-        match scheme {
-            Scheme::S3 => model.add(name, S3Object(object)),
-            Scheme::Gs => model.add(name, GsObject(object)),
-        };
+        if scheme == Scheme::S3 {
+            model.add(name, S3Object(object));
+        } else {
+            model.add(name, GsObject(object));
+        }
     }
     Ok(())
 }

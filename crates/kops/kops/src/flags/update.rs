@@ -63,7 +63,8 @@ pub struct UpdateCluster {
     pub(crate) allow_kops_downgrade: bool,
     #[command(flatten)]
     pub(crate) target: TargetFlags,
-    /// A directory for aws and gce with upstream's add-ons in the layout of a state store [default: those of the store]
+    /// A directory for aws, gce and metal with upstream's add-ons in the layout of a state store [default: those of the
+    /// store]
     #[arg(long)]
     pub(crate) addons: Option<String>,
     /// The SSH public key for the machines

@@ -4,6 +4,7 @@ mod create_cluster;
 mod credentials;
 mod edits;
 mod keypairs;
+mod metal;
 mod moto;
 mod shown;
 mod stored;

@@ -40,8 +40,10 @@ const PACKAGES: [&str; 12] = [
     "netbase",
 ];
 
-/// Makes the programs that the node configuration lists, and enters their hashes and its own.
+/// Makes the programs that the node configuration lists, and enters their hashes and its own. The node image has a
+/// drop-in for kubeadm, which would replace the command of nodeup's unit.
 const PREPARE: &str = "#!/bin/sh -e
+rm -r /usr/lib/systemd/system/kubelet.service.d
 mkdir -p /opt/assets/tree/bin
 cp /usr/bin/containerd /usr/bin/containerd-shim-runc-v2 /usr/bin/ctr /opt/assets/tree/bin
 tar -C /opt/assets/tree -cf /opt/assets/containerd.tar bin

@@ -1,0 +1,138 @@
+//! Runs `kops update cluster` for clusters on machines that kOps does not make: writes the objects that the machines
+//! read from the state store, and the machines' boot configurations.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use kops_api::Object;
+use kops_aws::{CloudFacts, ModelInputs, build_metal_model, check_store, metal_changes};
+use kops_core::CloudName;
+use kops_store::{Change, ClusterObjects, Registry};
+
+use crate::{
+    environment::CommandEnvironment,
+    error::Error,
+    flags::UpdateCluster,
+    kubeconfig,
+    plan::{PlanSummary, hash_state},
+};
+
+/// The changes of the store, and the boot configurations by instance group.
+struct Plan {
+    changes: Vec<Change>,
+    boot_configs: BTreeMap<String, String>,
+    state: String,
+}
+
+impl Plan {
+    fn summary(&self) -> PlanSummary<'_> {
+        PlanSummary {
+            list: "resources",
+            resources: &[],
+            changes: &self.changes,
+            outdated: &[],
+            state: &self.state,
+            warnings: &[],
+        }
+    }
+}
+
+/// Runs `update cluster`.
+pub(crate) fn update(
+    registry: &Registry,
+    command: &UpdateCluster,
+    user: &Object,
+    context: &mut CommandEnvironment<'_>,
+) -> Result<(), Error> {
+    check_store(registry, user)?;
+    if !command.yes {
+        let plan = plan(registry, command, user, context)?;
+        write_plan(command, user, &plan)?;
+        plan.summary().print(context.out)?;
+        writeln!(context.out, "Must specify --yes to apply changes")?;
+        return Ok(());
+    }
+    let lock = registry.lock(user.name(), &context.user(), context.now)?;
+    let done = apply(registry, command, user, context);
+    let unlocked = registry.unlock(lock);
+    done?;
+    Ok(unlocked?)
+}
+
+fn apply(
+    registry: &Registry,
+    command: &UpdateCluster,
+    user: &Object,
+    context: &mut CommandEnvironment<'_>,
+) -> Result<(), Error> {
+    let plan = plan(registry, command, user, context)?;
+    write_plan(command, user, &plan)?;
+    if let Some(path) = &command.plan {
+        plan.summary().check_saved(path, user.name())?;
+    }
+    for change in &plan.changes {
+        change.carry_out(registry)?;
+    }
+    writeln!(context.out, "\n{} objects of the state store were changed.", plan.changes.len())?;
+    if let Some(out) = &command.target.out {
+        write_boot_configs(Path::new(out), &plan)?;
+        writeln!(context.out, "The boot configurations of machines have been placed into {out}")?;
+    }
+    if command.needs_kubeconfig() || command.create_kube_config == Some(true) {
+        let period = command.admin.map(api_config::GoDuration::to_std);
+        kubeconfig::write_updated(registry, user, command, period, context)?;
+    }
+    Ok(())
+}
+
+fn plan(
+    registry: &Registry,
+    command: &UpdateCluster,
+    user: &Object,
+    context: &CommandEnvironment<'_>,
+) -> Result<Plan, Error> {
+    if command.selects_groups() {
+        let problem = "and --instance-group-roles are not for cloud metal: machines are configured one by one";
+        return Err(Error::Flag { flag: "--instance-group", problem });
+    }
+    let facts = CloudFacts::read(command.target.known.as_deref())?;
+    facts.check(CloudName::Metal)?;
+    let stored = ClusterObjects::list(registry, user.name())?;
+    let groups = stored.groups()?.objects;
+    let inputs = ModelInputs {
+        user,
+        groups: &groups,
+        stored: &stored,
+        facts: &facts,
+        addons: command.addons.as_deref().map(Path::new),
+        ssh_public_key: None,
+        kubelet: None,
+    };
+    let built = build_metal_model(registry, &inputs, facts.world(), context.now)?;
+    let changes = metal_changes(registry, &stored, &built)?;
+    let state = if command.uses_plan_file() {
+        hash_state(user, &groups, "", &changes)
+    } else {
+        String::new()
+    };
+    Ok(Plan { changes, boot_configs: built.model.boot_configs, state })
+}
+
+fn write_plan(command: &UpdateCluster, user: &Object, plan: &Plan) -> Result<(), Error> {
+    match &command.plan_out {
+        None => Ok(()),
+        Some(path) => plan.summary().write(path, user.name()),
+    }
+}
+
+/// Writes a file for each instance group, which its machines get as `/opt/kops/conf/kube_env.yaml`.
+fn write_boot_configs(directory: &Path, plan: &Plan) -> Result<(), Error> {
+    let shown = directory.display().to_string();
+    fs::create_dir_all(directory)
+        .map_err(kops_store::Error::file("making the directory", &shown))?;
+    for (group, text) in &plan.boot_configs {
+        let path = directory.join(format!("{group}.yaml"));
+        fs::write(&path, text)
+            .map_err(kops_store::Error::file("writing", &path.display().to_string()))?;
+    }
+    Ok(())
+}
