@@ -15,6 +15,7 @@
 pub mod channels;
 pub mod controller;
 pub mod dns_controller;
+mod download;
 mod error;
 mod etcd_client;
 mod hash;
@@ -29,11 +30,11 @@ mod systemd_error;
 #[cfg(test)]
 mod testing;
 
+pub use download::DownloadError;
 pub use error::Error;
 pub use etcd_client::etcd_client;
 pub use hash::file_hash;
 pub use parameters::{API_PORT, CERTIFICATE_PERIOD, ClusterParameters, PROGRAM_ANNOTATION};
 pub use status::{check_programs, machine_problem};
 pub use store_access::{AUTHORITY_FILE, SETTINGS_FILE, read_settings, variable};
-pub use systemd::DownloadError;
 pub use systemd_error::SystemdError;

@@ -7,7 +7,6 @@
 mod accounts;
 mod assets;
 mod certificates;
-mod download;
 mod files;
 mod hosts;
 mod packages;
@@ -36,7 +35,6 @@ use sha2::{Digest as _, Sha256};
 use sys::Programs;
 use vfs::Store;
 
-pub use self::download::DownloadError;
 use self::{
     accounts::Accounts,
     assets::Downloads,
@@ -439,7 +437,8 @@ pub(crate) fn install_unit(
     let unit = format!(
         "[Unit]\nDescription=Run kOps bootstrap (nodeup)\nDocumentation=https://github.com/kubernetes/kops\n\
          Wants=network-online.target\nAfter=network-online.target\n\n\
-         [Service]\nType=oneshot\nEnvironmentFile=/{ENVIRONMENT}\nEnvironmentFile=-/etc/environment\nExecStart={} nodeup --conf={}\nRestart=on-failure\nRestartSec=10s\n\n\
+         [Service]\nType=oneshot\nEnvironmentFile=/{ENVIRONMENT}\nEnvironmentFile=-/etc/environment\n\
+         ExecStart={} nodeup --conf={}\nRestart=on-failure\nRestartSec=10s\n\n\
          [Install]\nWantedBy=multi-user.target\n",
         shown(&program),
         shown(conf)

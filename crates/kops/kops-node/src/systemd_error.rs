@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use crate::systemd::DownloadError;
+use crate::download::DownloadError;
 
 /// An error of carrying a machine's tasks out.
 #[derive(Debug, thiserror::Error)]

@@ -60,8 +60,7 @@ const TYPES: [&str; 11] = [
 ];
 
 /// Returns a unit's file name: a name without a unit's extension is a service. A name that is not a plain file name
-/// with systemd's characters is rejected, so that no unit is written elsewhere. So is one that `systemctl` would read as
-/// an option.
+/// with systemd's characters is rejected, so that no unit is written elsewhere. So is an option of `systemctl`.
 pub(super) fn unit_name(field: &str, name: &str) -> Result<String, Error> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c);
     if name.is_empty()

@@ -14,8 +14,12 @@ use kops_core::nodeup::Asset;
 use serde_json::Value;
 use sys::Programs;
 
-use super::download::{DownloadError, MAX_FILE, download};
-use crate::{error::Error, hash::file_hash, systemd_error::SystemdError};
+use crate::{
+    download::{DownloadError, MAX_FILE, download},
+    error::Error,
+    hash::file_hash,
+    systemd_error::SystemdError,
+};
 
 /// The directory of the programs and of unpacked archives, by their hash. Only root can enter it, so that nobody else
 /// can run programs of archives with the permissions that the archive gives them.

@@ -52,7 +52,8 @@ fn merge(text: &str, records: &[HostRecord]) -> Result<String, SystemdError> {
     Ok(lines.join("\n") + "\n")
 }
 
-/// Returns the lines that nodeup has not written. A begin without an end has lost its end, so only that line is nodeup's.
+/// Returns the lines that nodeup has not written. If a part of nodeup's has lost its end, only its first line is left
+/// out.
 fn others(text: &str) -> Vec<String> {
     let mut others = Vec::new();
     let mut lines = text.lines();

@@ -8,7 +8,7 @@ use http_body_util::BodyExt as _;
 use tokio::time::timeout;
 
 /// The largest program.
-pub(super) const MAX_FILE: u64 = 4 << 30;
+pub(crate) const MAX_FILE: u64 = 4 << 30;
 /// The largest number of redirections, of which `dl.k8s.io` and GitHub need one or two.
 const MAX_REDIRECTIONS: usize = 5;
 /// The time limit for an answer to begin, and for a pause within it.
@@ -44,7 +44,7 @@ pub enum DownloadError {
 }
 
 /// Downloads a file. Redirections are followed.
-pub(super) async fn download(url: &str, to: &Path) -> Result<(), DownloadError> {
+pub(crate) async fn download(url: &str, to: &Path) -> Result<(), DownloadError> {
     let mut url = url.to_owned();
     for _ in 0..=MAX_REDIRECTIONS {
         let response = get(&url).await?;
