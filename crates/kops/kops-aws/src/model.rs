@@ -131,7 +131,7 @@ pub fn build_metal_model(
     world: World,
     now: SystemTime,
 ) -> Result<BuiltModel<metal::Model>, Error> {
-    let Gathered { complete, node, addons, ssh_keys, keysets } =
+    let CommonInputs { complete, node, addons, ssh_keys, keysets } =
         gather(registry, from, world, now)?;
     let CompleteCluster { cluster, groups, .. } = complete;
     let model = with_hashes(

@@ -105,7 +105,7 @@ pub struct Args {
     /// The key of the client certificate for kubelets
     #[arg(long, requires = "kubelet_client_certificate")]
     pub kubelet_client_key: Option<PathBuf>,
-    /// Only the order InternalIP,ExternalIP,Hostname
+    /// The types of a node's addresses, in the order in which they are tried [default: InternalIP,ExternalIP,Hostname]
     #[arg(long, value_delimiter = ',')]
     pub kubelet_preferred_address_types: Vec<String>,
     /// The proxies through which the server reaches networks: an EgressSelectorConfiguration
@@ -278,8 +278,9 @@ pub enum FlagError {
     Advertise { source: std::io::Error },
 }
 
-/// The order in which a node's addresses are tried.
-const ADDRESS_TYPES: &[&str] = &["InternalIP", "ExternalIP", "Hostname"];
+/// The types of a node's addresses.
+const ADDRESS_TYPES: &[&str] =
+    &["Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP"];
 
 impl Args {
     /// Converts the flags to a configuration. A flag that promises unsupported security is an error.
@@ -317,6 +318,7 @@ impl Args {
             runtime_config: RuntimeConfig::parse(&self.runtime_config)?,
             api_audiences: self.api_audiences.clone(),
             kubelet_client: certificate.clone().zip(key.clone()),
+            kubelet_address_types: self.kubelet_preferred_address_types.clone(),
             kubelet_ca: self.kubelet_certificate_authority.clone(),
             front_proxy: self.front_proxy.config(),
             proxy_client: self.front_proxy.client(),
@@ -361,11 +363,11 @@ impl Args {
         if let Some((flag, reason)) = self.refused.given().next() {
             return Err(FlagError::Refused { flag, reason });
         }
-        let types = &self.kubelet_preferred_address_types;
+        let mut types = self.kubelet_preferred_address_types.iter();
         let refuse = |flag, value: String, reason| Err(FlagError::Value { flag, value, reason });
-        if !types.is_empty() && types != ADDRESS_TYPES {
-            let reason = "kubelets are reached at InternalIP,ExternalIP,Hostname, in this order";
-            return refuse("kubelet-preferred-address-types", types.join(","), reason);
+        if let Some(unknown) = types.find(|name| !ADDRESS_TYPES.contains(&name.as_str())) {
+            let reason = "types are Hostname, InternalDNS, InternalIP, ExternalDNS and ExternalIP";
+            return refuse("kubelet-preferred-address-types", unknown.clone(), reason);
         }
         if self.storage.etcd_prefix != "/registry" {
             let reason = "keys begin with /registry";

@@ -207,6 +207,7 @@ pub fn config(bind: SocketAddr, directory: &Path) -> apiserver::Config {
         runtime_config: RuntimeConfig::default(),
         api_audiences: vec![],
         kubelet_client: Some((file("apiserver.crt"), file("apiserver.key"))),
+        kubelet_address_types: Vec::new(),
         kubelet_ca: None,
         front_proxy: None,
         proxy_client: None,

@@ -87,6 +87,8 @@ pub struct Config {
     pub api_audiences: Vec<String>,
     /// The client certificate for kubelets, and its key.
     pub kubelet_client: Option<(PathBuf, PathBuf)>,
+    /// The types of a node's addresses in the order in which they are tried. If empty, kubeadm's order.
+    pub kubelet_address_types: Vec<String>,
     /// The authorities that verify the kubelets' serving certificates. Without it they are not verified, as upstream.
     pub kubelet_ca: Option<PathBuf>,
     /// The authenticating proxies that are trusted.

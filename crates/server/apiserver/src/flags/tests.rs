@@ -116,7 +116,7 @@ fn refuses_unsupported_security_flags() {
         unreadable.starts_with("failed to read egress selector config: /none: "),
         "{unreadable}"
     );
-    for flag in ["--etcd-prefix=/other", "--kubelet-preferred-address-types=Hostname"] {
+    for flag in ["--etcd-prefix=/other", "--kubelet-preferred-address-types=Alias"] {
         let name = flag.split('=').next().unwrap();
         assert!(refusal(flag).starts_with(name), "{flag}");
     }

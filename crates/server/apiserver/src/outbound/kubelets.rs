@@ -12,12 +12,17 @@ use crate::config::{Config, Network};
 pub(crate) struct Kubelets {
     /// The client certificate for kubelets, and their authorities.
     tls: ClientTls,
+    /// The types of a node's addresses in the order in which they are tried.
+    pub(crate) address_types: Vec<String>,
     /// The proxy to the cluster's network.
     proxy: Option<Proxy>,
     transports: Mutex<HashMap<(SocketAddr, String), Arc<HttpTransport>>>,
 }
 
 const KNOWN_LIMIT: usize = 10_000;
+
+/// The order of address types that kubeadm configures.
+const KUBEADM_ORDER: [&str; 3] = ["InternalIP", "ExternalIP", "Hostname"];
 
 impl Kubelets {
     pub(crate) fn new(config: &Config) -> Result<Self, client::TlsError> {
@@ -29,7 +34,11 @@ impl Kubelets {
         };
         let tls = ClientTls::from_files(files)?;
         let proxy = config.egress.proxy(Network::Cluster);
-        Ok(Self { tls, proxy, transports: Mutex::default() })
+        let mut address_types = config.kubelet_address_types.clone();
+        if address_types.is_empty() {
+            address_types = KUBEADM_ORDER.map(str::to_owned).to_vec();
+        }
+        Ok(Self { tls, address_types, proxy, transports: Mutex::default() })
     }
 
     pub(crate) fn transport(&self, target: &Target) -> Arc<HttpTransport> {

@@ -143,10 +143,11 @@ pub(crate) fn service(objects: &dyn Objects, path: &ResourcePath) -> Result<Targ
 /// Returns a Node's kubelet, or another port of the Node.
 pub(crate) async fn node(
     objects: &dyn Objects,
+    address_types: &[String],
     path: &ResourcePath,
 ) -> Result<Target, Box<Status>> {
     let proxied = ProxyName::of("node", &path.name)?;
-    let kubelet = kubelet(objects, proxied.name).await?;
+    let kubelet = kubelet(objects, address_types, proxied.name).await?;
     match proxied.port {
         Port::Default => Ok(kubelet),
         Port::Number(number) if number == kubelet.address.port() => Ok(kubelet),
@@ -157,17 +158,24 @@ pub(crate) async fn node(
     }
 }
 
-/// Returns the kubelet of a node, at the address type that kubeadm prefers.
-pub(crate) async fn kubelet(objects: &dyn Objects, name: &str) -> Result<Target, Box<Status>> {
+fn preferred_address<'a>(node: &'a Value, types: &[String]) -> Option<&'a str> {
+    let of = |kind: &String| {
+        let addresses = node.items("status.addresses").iter();
+        addresses.filter(|a| a["type"] == **kind).find_map(|a| a["address"].as_str())
+    };
+    types.iter().find_map(of)
+}
+
+/// Returns the kubelet of a node, at the first address of a preferred type.
+pub(crate) async fn kubelet(
+    objects: &dyn Objects,
+    address_types: &[String],
+    name: &str,
+) -> Result<Target, Box<Status>> {
     let node = objects
         .get(&GroupResource::NODES, "", name)
         .ok_or_else(|| Box::new(Status::not_found(&GroupResource::NODES, name)))?;
-    let of = |kind: &str| {
-        let addresses = node.items("status.addresses").iter();
-        addresses.filter(|a| a["type"] == kind).find_map(|a| a["address"].as_str())
-    };
-    let host = of("InternalIP").or_else(|| of("ExternalIP")).or_else(|| of("Hostname"));
-    let host = host.ok_or_else(|| {
+    let host = preferred_address(&node, address_types).ok_or_else(|| {
         Box::new(Status::internal(format!("no preferred addresses found for node {name}")))
     })?;
     let port = &node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"];
@@ -314,6 +322,22 @@ impl Target {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reaches_node_at_first_address_of_preferred_type() {
+        let node = serde_json::json!({"status": {"addresses": [
+            {"type": "Hostname", "address": "h"},
+            {"type": "InternalIP", "address": "10.0.0.1"},
+            {"type": "InternalIP", "address": "fd00::1"}]}});
+        for (types, expected) in [
+            ("ExternalIP,InternalIP,Hostname", Some("10.0.0.1")),
+            ("Hostname,InternalIP", Some("h")),
+            ("ExternalIP,ExternalDNS", None),
+        ] {
+            let types: Vec<String> = types.split(',').map(str::to_owned).collect();
+            assert_eq!(preferred_address(&node, &types), expected, "{types:?}");
+        }
+    }
 
     #[test]
     fn parses_proxy_names_strictly() {

@@ -4,7 +4,7 @@
 //! pages.
 
 use api_meta::{
-    ErrorList, FieldError, GroupKind, GroupResource, Objects, Path, Status, StatusReason,
+    ErrorList, FieldError, GroupKind, GroupResource, Objects as _, Path, Status, StatusReason,
     Timestamp, Tree as _, go_quote, query_decode,
 };
 use auth::secondary::Moment;
@@ -171,13 +171,13 @@ async fn target(state: &State, call: &Call) -> Result<(Target, String), Box<Stat
     let path = &call.path;
     let rest = format!("/{}", path.rest);
     match &*call.resource.definition.plural {
-        "nodes" => Ok((target::node(objects, path).await?, rest)),
+        "nodes" => Ok((target::node(objects, &state.kubelets.address_types, path).await?, rest)),
         "services" => Ok((target::service(objects, path)?, rest)),
         _ if path.subresource == "proxy" => Ok((target::pod(objects, path)?, rest)),
         _ => {
             let pod = objects.get(&GroupResource::PODS, &path.namespace, &path.name);
             let missing = || Box::new(Status::not_found(&GroupResource::PODS, &path.name));
-            stream(objects, call, &*pod.ok_or_else(missing)?).await
+            stream(state, call, &*pod.ok_or_else(missing)?).await
         }
     }
 }
@@ -197,11 +197,7 @@ fn streams(query: &str) -> String {
 }
 
 /// Returns the kubelet of a Pod and the kubelet's path for a subresource.
-async fn stream(
-    objects: &dyn Objects,
-    call: &Call,
-    pod: &Value,
-) -> Result<(Target, String), Box<Status>> {
+async fn stream(state: &State, call: &Call, pod: &Value) -> Result<(Target, String), Box<Status>> {
     let path = &call.path;
     if path.subresource == "log" {
         check_log_options(&call.info.query, &path.name)?;
@@ -222,7 +218,9 @@ async fn stream(
         "portforward" => format!("/portForward/{}/{}", path.namespace, path.name),
         verb => format!("/{verb}/{}/{}/{container}", path.namespace, path.name),
     };
-    Ok((target::kubelet(objects, node).await?, kubelet_path))
+    let types = &state.kubelets.address_types;
+    let target = target::kubelet(&*state.security.objects, types, node).await?;
+    Ok((target, kubelet_path))
 }
 
 /// Validates the options of a request for a Pod's log, with upstream's messages.
