@@ -32,7 +32,71 @@ pub struct KubeSchedulerConfiguration {
     /// The profiles.
     pub profiles: Vec<SchedulerProfile>,
     /// The extenders.
-    pub extenders: Vec<Value>,
+    pub extenders: Vec<SchedulerExtender>,
+}
+
+/// A program beside the scheduler that filters and scores nodes, chooses victims or binds Pods.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SchedulerExtender {
+    /// The URL that verbs are appended to.
+    pub url_prefix: String,
+    /// The verb of the call that filters nodes; empty without one.
+    pub filter_verb: String,
+    /// The verb of the call that chooses victims of preemption; empty without one.
+    pub preempt_verb: String,
+    /// The verb of the call that scores nodes; empty without one.
+    pub prioritize_verb: String,
+    /// The weight of the scores.
+    pub weight: i64,
+    /// The verb of the call that binds a Pod; empty without one.
+    pub bind_verb: String,
+    /// `true` to accept any certificate of an `https` URL if no authority is given.
+    #[serde(rename = "enableHTTPS")]
+    pub enable_https: bool,
+    /// The certificates of an `https` URL.
+    pub tls_config: Option<ExtenderTls>,
+    /// The longest duration of a call; 5 s if `None` or 0.
+    #[serde(rename = "httpTimeout")]
+    pub http_timeout: Option<GoDuration>,
+    /// `true` to send the names of nodes and the uids of victims instead of the objects.
+    pub node_cache_capable: bool,
+    /// The extended resources of the Pods that the extender is called for; empty for all Pods.
+    pub managed_resources: Vec<ManagedResource>,
+    /// `true` to schedule Pods without the extender while it fails.
+    pub ignorable: bool,
+}
+
+/// The certificates for connections to an extender. Data has precedence over files.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ExtenderTls {
+    /// `true` to accept any certificate of the server.
+    pub insecure: bool,
+    /// The name that the server's certificate must contain; the URL's host if empty.
+    pub server_name: String,
+    /// The file with the client certificate.
+    pub cert_file: String,
+    /// The file with the key of the client certificate.
+    pub key_file: String,
+    /// The file with the authorities of the server.
+    pub ca_file: String,
+    /// The client certificate, as base64 of PEM.
+    pub cert_data: String,
+    /// The key of the client certificate, as base64 of PEM.
+    pub key_data: String,
+    /// The authorities of the server, as base64 of PEM.
+    pub ca_data: String,
+}
+
+/// An extended resource that an extender manages.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ManagedResource {
+    /// The name of the resource.
+    pub name: String,
+    /// `true` if the scheduler itself does not check the resource.
+    pub ignored_by_scheduler: bool,
 }
 
 /// The leader election of a component (`k8s.io/component-base`).

@@ -28,6 +28,6 @@ mod warnings;
 pub use gated_fields::{drop_coordinated_fields, drop_pod_certificates, drop_scheduling_group};
 pub use kinds::{CLEANUP, PartPaths, api_approval, service, strategy};
 pub use meta::NameRule;
-pub use pod::check_node_affinity;
 pub use pod::security::refuse_privileged;
+pub use pod::{check_node_affinity, is_extended_resource};
 pub use strategy::{Cleanup, Selectable, Strategy, Subresource};

@@ -29,9 +29,9 @@ pub(crate) use defaults::template as template_defaults;
 pub use placement::check_node_affinity;
 pub(crate) use placement::{check_effect, check_toleration, validate_node_selector};
 pub(crate) use probes::check_port;
+pub use resources::is_extended_resource;
 pub(crate) use resources::{
-    is_extended, is_standard, validate_amount, validate_container_resource_name,
-    validate_standard_or_qualified,
+    is_standard, validate_amount, validate_container_resource_name, validate_standard_or_qualified,
 };
 pub(crate) use volumes::check_fields as check_volume_source;
 pub(crate) use warnings::OLD_VOLUMES;

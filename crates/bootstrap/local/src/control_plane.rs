@@ -129,10 +129,9 @@ async fn start_scheduler(
     let flags = configure::scheduler(cluster)?;
     let features = flags.features.gates()?;
     let config = scheduler::Config {
-        features: features.clone(),
         metrics: component_metrics(&features),
         leader_election: false,
-        ..flags.args.config()?
+        ..flags.args.config(features.clone())?
     };
     let client = api.client(user("system:kube-scheduler"), component);
     let resources = config.resources.clone();

@@ -1,6 +1,8 @@
 //! The scheduler as a state machine: cluster state in, decisions out.
 
+mod consult;
 mod gang;
+mod give_up;
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -15,6 +17,7 @@ use crate::{
     },
     event::{Event, NodeChange},
     explain,
+    extenders::{Consultation, Extender},
     groups::GroupOutcome,
     index::NodeIx,
     labels::Labels,
@@ -22,7 +25,7 @@ use crate::{
     node::Node,
     observe::{Observer, Stage, StageResult},
     pod::{Pod, PodRef},
-    preempt::{Budget, Preemption, preempt},
+    preempt::Budget,
     profile::{Profile, Profiles},
     queue::{Queue, QueueLengths, Tries},
     schedule::{Diagnosis, NominatedPods, Placement, Turn, check_node, schedule},
@@ -44,8 +47,10 @@ pub struct Config {
     pub max_backoff_ms: u64,
     /// The seed for the choice between nodes of equal score.
     pub seed: u64,
-    /// `true` if the Pods of a PodGroup are scheduled by its policy.
+    /// `true` if the Pods of a PodGroup are scheduled by its policy. Extenders are not asked about Pods of groups.
     pub gangs: bool,
+    /// The extenders to consult.
+    pub extenders: Vec<Extender>,
 }
 
 impl Default for Config {
@@ -56,6 +61,7 @@ impl Default for Config {
             max_backoff_ms: 10_000,
             seed: 1,
             gangs: false,
+            extenders: Vec::new(),
         }
     }
 }
@@ -103,6 +109,9 @@ pub enum Decision {
     },
     /// The Pod fits nowhere now.
     Unschedulable(Failure),
+    /// The extenders decide next. The caller must call [`Core::answer`], or no other Pod that concerns an extender is
+    /// tried.
+    Consult(Consultation),
 }
 
 /// A Pod that a decision gave a node.
@@ -134,6 +143,9 @@ pub struct Core {
     pending: VecDeque<Decision>,
     /// The results for PodGroups that [`Core::take_outcomes`] has yet to return.
     outcomes: Vec<GroupOutcome>,
+    consultations: consult::Consultations,
+    /// The number of events before the attempt that an answer of extenders continues.
+    attempt_began: Option<u64>,
 }
 
 impl Core {
@@ -156,6 +168,8 @@ impl Core {
             trial: HashSet::new(),
             pending: VecDeque::new(),
             outcomes: Vec::new(),
+            consultations: consult::Consultations::default(),
+            attempt_began: None,
         }
     }
 
@@ -173,6 +187,7 @@ impl Core {
         new.observe(self.turn.observer.clone());
         new.suspects = self.suspects.clone();
         new.pending = self.pending.clone();
+        new.consultations = self.consultations.restart();
         if let Some(pod) = &self.current {
             let (_, crashes) = new.suspects.entry(pod.id.uid.clone()).or_insert((pod.clone(), 0));
             *crashes += 1;
@@ -200,7 +215,9 @@ impl Core {
 
     /// Returns the numbers of unscheduled Pods.
     pub fn queue_lengths(&self) -> QueueLengths {
-        self.queue.lengths()
+        let mut lengths = self.queue.lengths();
+        lengths.active += self.consultations.pods();
+        lengths
     }
 
     /// Returns all Pods: those with a node, bound or assumed, and those that wait for one.
@@ -454,8 +471,14 @@ impl Core {
         if let Some(decision) = self.pending.pop_front() {
             return Some(decision);
         }
+        if let Some(pod) = self.next_to_consult() {
+            return Some(self.decide_alone(pod, now));
+        }
         loop {
             let pod = self.queue.pop(now)?;
+            if self.waits_for_extenders(&pod) {
+                continue;
+            }
             if self.cluster.groups.holds_back(&pod) {
                 // Its group is gone, or has lost Pods since.
                 self.queue.hold(&pod.id.uid, now);
@@ -494,10 +517,19 @@ impl Core {
     }
 
     fn decide(&mut self, pod: Arc<Pod>, now: u64) -> Decision {
-        let Placement { node, evaluated, feasible } = match self.find(&pod) {
-            Ok(placement) => placement,
-            Err(diagnosis) => return self.give_up(pod, &diagnosis, now),
-        };
+        let roles = self.roles(&pod);
+        if roles.filters || roles.scores {
+            return self.consult(pod, roles, true, now);
+        }
+        match self.find(&pod) {
+            Ok(placement) => self.place(pod, placement, now),
+            Err(diagnosis) => self.give_up(pod, &diagnosis, now),
+        }
+    }
+
+    /// Assumes the Pod on its node.
+    fn place(&mut self, pod: Arc<Pod>, placement: Placement, now: u64) -> Decision {
+        let Placement { node, evaluated, feasible } = placement;
         let name = self.cluster.node(node).name.clone();
         let tries = self.queue.tries(&pod.id.uid, now);
         self.queue.remove(&pod.id.uid);
@@ -557,62 +589,20 @@ impl Core {
     }
 
     fn find(&mut self, pod: &Pod) -> Result<Placement, Diagnosis> {
-        if let Some(&ix) = self.nominations.get(&pod.id.uid)
-            && self.cluster.hot[ix as usize].live
-            && self.nominated.get(&ix).is_none_or(|all| all.len() <= 1)
-            && check_node(&mut self.cluster, pod, ix, None)
-        {
-            return Ok(Placement { node: ix, evaluated: 1, feasible: 1 });
+        if let Some(node) = self.fitting_nomination(pod) {
+            return Ok(Placement { node, evaluated: 1, feasible: 1 });
         }
         schedule(&mut self.cluster, pod, &self.nominated, &mut self.turn)
     }
 
-    fn give_up(&mut self, pod: Arc<Pod>, diagnosis: &Diagnosis, now: u64) -> Decision {
-        let total = self.cluster.node_count();
-        self.queue.park(&pod.id.uid, diagnosis.plugins, now);
-        if total == 0 {
-            let message = explain::NO_NODES.into();
-            return Decision::Unschedulable(Failure::plain(pod, message));
-        }
-        let mut message = match &diagnosis.whole_pod {
-            Some(reason) => explain::whole_pod(total, reason),
-            None => diagnosis.reasons.message(total),
-        };
-        let budgets: Vec<_> = self.budgets.values().cloned().collect();
-        let profile = self.cluster.profiles.of(&pod.scheduler_name).clone();
-        let preemption = profile.preempts.then(|| {
-            self.turn.observer.begin();
-            let (cluster, nominated) = (&mut self.cluster, &self.nominated);
-            let found = preempt(cluster, &pod, diagnosis, nominated, &budgets, &mut self.turn);
-            let result = match &found {
-                Preemption::Nominate(_) => StageResult::Success,
-                Preemption::Failed(_) => StageResult::Unschedulable,
-            };
-            self.turn.observer.end(Stage::PostFilter, result, &pod.scheduler_name);
-            found
-        });
-        let nominated = match preemption {
-            None | Some(Preemption::Failed(_)) => {
-                self.clear_nomination(&pod.id.uid);
-                let devices =
-                    profile.filters_by("DynamicResources").then(|| diagnosis.devices(&pod));
-                let reason = match &preemption {
-                    Some(Preemption::Failed(reason)) => Some(format!("preemption: {reason}")),
-                    _ => None,
-                };
-                let parts: Vec<_> =
-                    devices.flatten().map(str::to_owned).into_iter().chain(reason).collect();
-                message = format!("{message} {}", parts.join(", ")).trim_end().to_owned();
-                None
-            }
-            Some(Preemption::Nominate(candidate)) => {
-                self.nominate(pod.clone(), candidate.node);
-                Some((self.cluster.node(candidate.node).name.clone(), candidate.victims))
-            }
-        };
-        let deallocate = diagnosis.blocking_claim.clone().filter(|_| nominated.is_none());
-        let is_error = diagnosis.is_error;
-        Decision::Unschedulable(Failure { pod, message, nominated, deallocate, is_error })
+    /// Returns the node that was nominated for the Pod, if the Pod fits there now.
+    fn fitting_nomination(&mut self, pod: &Pod) -> Option<NodeIx> {
+        let ix = *self.nominations.get(&pod.id.uid)?;
+        let is_alone = self.nominated.get(&ix).is_none_or(|all| all.len() <= 1);
+        let fits = self.cluster.hot[ix as usize].live
+            && is_alone
+            && check_node(&mut self.cluster, pod, ix, None);
+        fits.then_some(ix)
     }
 
     fn nominate(&mut self, pod: Arc<Pod>, node: NodeIx) {

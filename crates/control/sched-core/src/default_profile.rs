@@ -25,6 +25,8 @@ impl Profile {
             percentage_of_nodes_to_score: 0,
             candidates: Candidates { percentage: 10, absolute: 100 },
             fit: FitScoring { most_allocated: false, cpu: 1, memory: 1 },
+            ignored_resources: Vec::new(),
+            ignored_resource_groups: Vec::new(),
             plugins: settings.collect(),
             added_required: None,
             added_preferred: Vec::new(),

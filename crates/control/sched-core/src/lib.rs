@@ -17,6 +17,7 @@ mod default_profile;
 mod devices;
 mod event;
 mod explain;
+mod extenders;
 mod groups;
 mod host_port;
 mod index;
@@ -58,6 +59,10 @@ pub use self::{
         },
     },
     event::{Event, NodeChange},
+    extenders::{
+        AcceptedNode, Answer, Consultation, Extender, NodeOpinions, NodeVictims, Question,
+        RejectedNode,
+    },
     groups::GroupOutcome,
     index::NodeIx,
     labels::{Labels, Selector},

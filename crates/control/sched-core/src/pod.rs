@@ -115,8 +115,8 @@ pub struct Pod {
     pub group: Option<Arc<str>>,
     /// The names of the scheduling gates; a gated Pod is not tried.
     pub gates: Vec<Box<str>>,
-    /// The message of the PodScheduled condition if the Pod was unschedulable.
-    pub unschedulable_message: Option<Box<str>>,
+    /// The reason and message of the PodScheduled condition if the Pod has no node.
+    unscheduled: Option<(Box<str>, Box<str>)>,
     /// The labels.
     pub labels: Labels,
     /// The requested resources.
@@ -187,7 +187,7 @@ impl Pod {
             started: view.status.start_time.clone().unwrap_or_default(),
             terminating: meta.deletion_timestamp.is_some(),
             finished: matches!(&*view.status.phase, "Succeeded" | "Failed"),
-            unschedulable_message: unschedulable_message(view),
+            unscheduled: unscheduled(view),
             group: spec.scheduling_group.as_ref().and_then(|group| group.pod_group_name.clone()),
             gates: spec.scheduling_gates.iter().map(|g| g.name.clone()).collect(),
             extended_names: extended_names(spec, &requests),
@@ -222,6 +222,11 @@ impl Pod {
         }
     }
 
+    /// Returns `true` if the Pod's status says that it has no node, for this reason.
+    pub fn has_condition(&self, reason: &str, message: &str) -> bool {
+        self.unscheduled.as_ref().is_some_and(|(r, m)| **r == *reason && **m == *message)
+    }
+
     /// Returns `true` if an update cannot help a waiting Pod; most updates only change the status.
     pub(crate) fn schedules_like(&self, other: &Pod) -> bool {
         self.labels == other.labels
@@ -237,10 +242,10 @@ impl Pod {
     }
 }
 
-fn unschedulable_message(view: &PodView) -> Option<Box<str>> {
+fn unscheduled(view: &PodView) -> Option<(Box<str>, Box<str>)> {
     let mut conditions = view.status.conditions.iter();
     let condition = conditions.find(|c| &*c.r#type == "PodScheduled" && &*c.status == "False")?;
-    (&*condition.reason == "Unschedulable").then(|| condition.message.clone())
+    Some((condition.reason.clone(), condition.message.clone()))
 }
 
 /// Returns the features that a node must declare, because older kubelets ignore fields of the Pod.

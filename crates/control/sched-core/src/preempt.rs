@@ -48,18 +48,17 @@ impl Budget {
 pub(crate) struct Candidate {
     pub(crate) node: NodeIx,
     pub(crate) victims: Vec<Arc<Pod>>,
-    violations: usize,
+    /// The number of victims whose eviction violates a budget.
+    pub(crate) violations: usize,
 }
 
-/// The result of a preemption attempt.
-pub(crate) enum Preemption {
-    /// The node whose victims are to be evicted.
-    Nominate(Candidate),
-    /// No preemption, with the reason for the Event.
-    Failed(String),
+/// Returns the candidate whose victims are the least important.
+pub(crate) fn pick(candidates: Vec<Candidate>) -> Option<Candidate> {
+    candidates.into_iter().min_by_key(cost)
 }
 
-/// Finds the node where evicting the least important Pods makes room.
+/// Finds nodes on which the eviction of less important Pods makes room, at least one. The error is the reason for the
+/// Event.
 pub(crate) fn preempt(
     cluster: &mut Cluster,
     pod: &Pod,
@@ -67,14 +66,12 @@ pub(crate) fn preempt(
     nominated: &NominatedPods,
     budgets: &[Budget],
     turn: &mut Turn,
-) -> Preemption {
+) -> Result<Vec<Candidate>, String> {
     if pod.never_preempts {
-        return Preemption::Failed("not eligible due to preemptionPolicy=Never.".into());
+        return Err("not eligible due to preemptionPolicy=Never.".into());
     }
     if waits_for_victims(cluster, pod) {
-        return Preemption::Failed(
-            "not eligible due to a terminating pod on the nominated node.".into(),
-        );
+        return Err("not eligible due to a terminating pod on the nominated node.".into());
     }
     let total = cluster.node_count();
     let nodes = &diagnosis.candidates;
@@ -93,10 +90,10 @@ pub(crate) fn preempt(
             break;
         }
     }
-    match candidates.into_iter().min_by_key(cost) {
-        Some(candidate) => Preemption::Nominate(candidate),
-        None => Preemption::Failed(Reasons::message(&reasons.reasons, total)),
+    if candidates.is_empty() {
+        return Err(Reasons::message(&reasons.reasons, total));
     }
+    Ok(candidates)
 }
 
 /// Reports whether the Pod has a nominated node that a less important Pod is already leaving.

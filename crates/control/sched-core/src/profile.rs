@@ -21,6 +21,10 @@ pub struct Profile {
     pub candidates: Candidates,
     /// The scoring of free resources by NodeResourcesFit.
     pub fit: FitScoring,
+    /// The extended resources that NodeResourcesFit does not check.
+    pub ignored_resources: Vec<Box<str>>,
+    /// The domains of further extended resources that NodeResourcesFit does not check.
+    pub ignored_resource_groups: Vec<Box<str>>,
     /// The settings of all plugins, by number.
     pub(crate) plugins: Vec<PluginSettings>,
     pub(crate) added_required: Option<NodeSelector>,
@@ -87,6 +91,13 @@ impl Profile {
     pub fn set_default_spread(&mut self, constraints: &[SpreadView]) {
         let constraints = constraints.iter().map(|view| spread(view, &Default::default()));
         self.default_spread = Some(constraints.collect());
+    }
+
+    /// Reports whether NodeResourcesFit leaves out an extended resource.
+    pub(crate) fn ignores(&self, resource: &str) -> bool {
+        let domain = resource.split('/').next().unwrap_or_default();
+        self.ignored_resources.iter().any(|name| **name == *resource)
+            || self.ignored_resource_groups.iter().any(|group| **group == *domain)
     }
 
     /// Reports whether the plugin with this number filters nodes.

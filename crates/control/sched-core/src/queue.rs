@@ -75,7 +75,8 @@ struct QueuedPod {
     entered: Option<u64>,
     /// The plugins that rejected the Pod in the last attempt, as a bit set.
     rejected_by: u32,
-    /// `true` if the last attempt failed for another reason than a lack of nodes.
+    /// `true` if the last attempt failed for another reason than a lack of nodes, or called extenders. The Pod then
+    /// always waits for the end of its backoff.
     errored: bool,
 }
 
@@ -106,6 +107,8 @@ pub(crate) struct Queue {
     first_backoff: u64,
     max_backoff: u64,
     observer: Arc<dyn Observer>,
+    /// The number of events so far.
+    events: u64,
 }
 
 /// Reports whether the Pod has gates or a plugin holds it back.
@@ -114,6 +117,9 @@ fn is_held(cluster: &Cluster, pod: &Pod) -> bool {
     let mut plugins = registry().iter().enumerate().filter(|(at, _)| profile.filters(*at));
     !pod.gates.is_empty() || plugins.any(|(_, plugin)| plugin.holds_back(cluster, pod))
 }
+
+/// The bit of the extenders among the plugins that rejected a Pod. Any event may change their opinion.
+pub(crate) const EXTENDERS: u32 = 1 << 31;
 
 /// The time in milliseconds after which an unschedulable Pod is retried without an event.
 const MAX_UNSCHEDULABLE: u64 = 5 * 60 * 1000;
@@ -128,6 +134,7 @@ impl Queue {
             first_backoff,
             max_backoff,
             observer: Arc::new(Unobserved),
+            events: 0,
         }
     }
 
@@ -211,9 +218,28 @@ impl Queue {
     pub(crate) fn park(&mut self, uid: &str, rejected_by: u32, now: u64) {
         if let Some(waiting) = self.pods.get_mut(uid) {
             waiting.rejected_by = rejected_by;
-            waiting.errored = false;
+            waiting.errored = rejected_by & EXTENDERS != 0;
             self.move_to(&uid.into(), QueueState::Unschedulable, ATTEMPT_FAILED, now);
         }
+    }
+
+    /// Parks a Pod whose attempt began after `events` events. If there were others meanwhile, the Pod is retried.
+    pub(crate) fn park_since(&mut self, uid: &str, rejected_by: u32, events: u64, now: u64) {
+        self.park(uid, rejected_by, now);
+        if events != self.events {
+            self.retry(&uid.into(), ATTEMPT_FAILED, now);
+        }
+    }
+
+    /// Returns the number of events so far.
+    pub(crate) fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// Returns a Pod that [`Queue::pop`] returned and that is not back; `None` if it is gone or held back since.
+    pub(crate) fn taken(&self, uid: &str) -> Option<Arc<Pod>> {
+        let waiting = self.pods.get(uid)?;
+        (waiting.state == QueueState::Out).then(|| waiting.pod.clone())
     }
 
     /// Requeues a Pod with a backoff after an error, such as a failed binding.
@@ -252,10 +278,12 @@ impl Queue {
 
     /// Moves the Pods that the event may help.
     pub(crate) fn on_event(&mut self, cluster: &Cluster, event: &Event<'_>, now: u64) {
+        self.events += 1;
         let plugins = registry();
         let helped = |waiting: &QueuedPod| {
             // Without a rejecting plugin, any event may help.
             waiting.rejected_by == 0
+                || waiting.rejected_by & EXTENDERS != 0
                 || plugins.iter().enumerate().any(|(at, plugin)| {
                     waiting.rejected_by & (1 << at) != 0
                         && plugin.wakes(cluster, &waiting.pod, event)

@@ -154,6 +154,15 @@ fn nodes_to_find(nodes: usize, percent: u32) -> usize {
     (nodes * percent / 100).max(100)
 }
 
+/// The nodes that a Pod fits on.
+pub(crate) struct Feasible {
+    pub(crate) nodes: Vec<NodeIx>,
+    /// The number of nodes that were checked.
+    pub(crate) evaluated: usize,
+    /// The reasons of the other nodes.
+    pub(crate) diagnosis: Diagnosis,
+}
+
 /// Finds a node for the Pod.
 pub(crate) fn schedule(
     cluster: &mut Cluster,
@@ -162,27 +171,92 @@ pub(crate) fn schedule(
     turn: &mut Turn,
 ) -> Result<Placement, Diagnosis> {
     let prepared = prepare(cluster, pod);
+    let Feasible { nodes, evaluated, diagnosis } =
+        feasible_nodes(cluster, pod, &prepared, nominated, turn);
+    let outcome = if nodes.is_empty() {
+        Err(diagnosis)
+    } else {
+        let node = choose(Cx { cluster, pod, prepared: &prepared }, &nodes, &[], turn);
+        Ok(Placement { node, evaluated, feasible: nodes.len() })
+    };
+    turn.feasible = nodes;
+    outcome
+}
+
+/// Finds the nodes that the Pod fits on, for extenders to choose from.
+pub(crate) fn find_feasible(
+    cluster: &mut Cluster,
+    pod: &Pod,
+    nominated: &NominatedPods,
+    turn: &mut Turn,
+) -> Feasible {
+    let prepared = prepare(cluster, pod);
+    feasible_nodes(cluster, pod, &prepared, nominated, turn)
+}
+
+/// Chooses among nodes that extenders have accepted and scored, as far as the Pod still fits on them.
+pub(crate) fn schedule_among(
+    cluster: &mut Cluster,
+    pod: &Pod,
+    accepted: &[(NodeIx, i64)],
+    nominated: &NominatedPods,
+    turn: &mut Turn,
+) -> Option<Placement> {
+    let prepared = prepare(cluster, pod);
+    let mut fitting = still_fitting(Cx { cluster, pod, prepared: &prepared }, accepted);
+    fitting.retain(|(node, _)| {
+        rivals(nominated, pod, *node).next().is_none()
+            || fits_beside(cluster, pod, *node, nominated, &mut Diagnosis::default())
+    });
+    let (nodes, scores): (Vec<_>, Vec<_>) = fitting.into_iter().unzip();
+    if nodes.is_empty() {
+        return None;
+    }
+    let node = choose(Cx { cluster, pod, prepared: &prepared }, &nodes, &scores, turn);
+    Some(Placement { node, evaluated: accepted.len(), feasible: nodes.len() })
+}
+
+/// Returns the nodes that pass the filters.
+fn still_fitting(cx: Cx<'_>, accepted: &[(NodeIx, i64)]) -> Vec<(NodeIx, i64)> {
+    let filters = Filters::new(cx);
+    if filters.rejected.is_some() {
+        return Vec::new();
+    }
+    let passes = |node: NodeIx| {
+        let reachable = filters.only.as_ref().is_none_or(|(_, nodes)| nodes.contains(&node));
+        reachable && filters.check(node).is_none()
+    };
+    let fitting = accepted.iter().filter(|(node, _)| passes(*node)).copied().collect();
+    let failed = filters.checks.iter().any(|(_, filter)| filter.failure().is_some());
+    if failed { Vec::new() } else { fitting }
+}
+
+fn feasible_nodes(
+    cluster: &mut Cluster,
+    pod: &Pod,
+    prepared: &PreparedPod,
+    nominated: &NominatedPods,
+    turn: &mut Turn,
+) -> Feasible {
     let mut diagnosis = Diagnosis::default();
-    let mut feasible = std::mem::take(&mut turn.feasible);
-    feasible.clear();
-    let evaluated = find(cluster, pod, &prepared, turn, &mut feasible, &mut diagnosis);
+    let mut nodes = std::mem::take(&mut turn.feasible);
+    nodes.clear();
+    let evaluated = find(cluster, pod, prepared, turn, &mut nodes, &mut diagnosis);
     if !nominated.is_empty() {
-        feasible.retain(|node| {
+        nodes.retain(|node| {
             rivals(nominated, pod, *node).next().is_none()
                 || fits_beside(cluster, pod, *node, nominated, &mut diagnosis)
         });
     }
-    let outcome = if feasible.is_empty() {
-        Err(diagnosis)
-    } else {
-        let cx = Cx { cluster, pod, prepared: &prepared };
-        turn.observer.begin();
-        let node = best(cx, &feasible, turn);
-        turn.observer.end(Stage::Score, StageResult::Success, &pod.scheduler_name);
-        Ok(Placement { node, evaluated, feasible: feasible.len() })
-    };
-    turn.feasible = feasible;
-    outcome
+    Feasible { nodes, evaluated, diagnosis }
+}
+
+/// Returns the best node. `extra` are scores to add to those of the plugins, or empty.
+fn choose(cx: Cx<'_>, nodes: &[NodeIx], extra: &[i64], turn: &mut Turn) -> NodeIx {
+    turn.observer.begin();
+    let node = best(cx, nodes, extra, turn);
+    turn.observer.end(Stage::Score, StageResult::Success, &cx.pod.scheduler_name);
+    node
 }
 
 /// Collects feasible nodes until there are enough; returns the number of checked nodes.
@@ -336,11 +410,12 @@ pub(crate) fn check_node(
 }
 
 /// Returns the node with the highest score; ties are broken at random.
-fn best(cx: Cx<'_>, feasible: &[NodeIx], turn: &mut Turn) -> NodeIx {
+fn best(cx: Cx<'_>, feasible: &[NodeIx], extra: &[i64], turn: &mut Turn) -> NodeIx {
     if let [only] = feasible {
         return *only;
     }
     turn.totals.clear();
+    turn.totals.extend_from_slice(extra);
     turn.totals.resize(feasible.len(), 0);
     for (at, plugin) in registry().iter().enumerate() {
         let weight = cx.prepared.profile.weight(at);
@@ -351,7 +426,7 @@ fn best(cx: Cx<'_>, feasible: &[NodeIx], turn: &mut Turn) -> NodeIx {
         turn.scores.extend(feasible.iter().map(|node| scorer.score(*node)));
         scorer.normalize(feasible, &mut turn.scores);
         for (total, score) in turn.totals.iter_mut().zip(&turn.scores) {
-            *total += weight * score;
+            *total = total.saturating_add(weight * score);
         }
     }
     let most = turn.totals.iter().copied().max().unwrap_or(0);

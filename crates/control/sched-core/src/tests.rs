@@ -1,6 +1,7 @@
 //! Tests the core with examples from upstream's documentation, and against a naive evaluation without indexes.
 
 mod devices;
+mod extenders;
 mod gangs;
 mod naive;
 mod profiles;

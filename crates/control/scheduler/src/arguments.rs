@@ -228,13 +228,22 @@ impl Args<'_> {
 
     fn fit(&mut self, profile: &mut Profile) {
         let args: FitArgs = self.decode();
-        let ignored = [
-            ("ignoredResources", args.ignored_resources),
-            ("ignoredResourceGroups", args.ignored_resource_groups),
-        ];
-        for (field, names) in ignored.into_iter().filter(|(_, names)| !names.is_empty()) {
-            self.invalid(field, names, NOT_ACTED_ON);
+        for (i, name) in args.ignored_resources.iter().enumerate() {
+            let path = self.path.child("ignoredResources").index(i);
+            let messages = validation::qualified_name(name).into_iter();
+            self.errors.extend(messages.map(|m| FieldError::invalid(&path, name.as_str(), m)));
         }
+        for (i, group) in args.ignored_resource_groups.iter().enumerate() {
+            let path = self.path.child("ignoredResourceGroups").index(i);
+            if group.contains('/') {
+                let detail = "resource group name can't contain '/'";
+                self.errors.push(FieldError::invalid(&path, group.as_str(), detail));
+            }
+            let messages = validation::qualified_name(group).into_iter();
+            self.errors.extend(messages.map(|m| FieldError::invalid(&path, group.as_str(), m)));
+        }
+        profile.core.ignored_resources = boxed(args.ignored_resources);
+        profile.core.ignored_resource_groups = boxed(args.ignored_resource_groups);
         let Some(strategy) = args.scoring_strategy else { return };
         let path = self.path.child("scoringStrategy");
         let most_allocated = match &*strategy.r#type {
@@ -379,4 +388,8 @@ fn check_constraint(constraint: &SpreadView, path: &Path, errors: &mut ErrorList
             errors.push(FieldError::not_supported(&path, other, &["Honor", "Ignore"]));
         }
     }
+}
+
+fn boxed(names: Vec<String>) -> Vec<Box<str>> {
+    names.into_iter().map(String::into_boxed_str).collect()
 }

@@ -1,6 +1,6 @@
 //! The configuration of the scheduler, from flags and a KubeSchedulerConfiguration.
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use api_config::{
     FeatureGates, GoFlag as _, KubeSchedulerConfiguration, LeaderElectionFlags, Strictness, decode,
@@ -14,6 +14,8 @@ use serde_json::{Value, json};
 use telemetry::metrics::Metrics;
 
 use crate::{
+    extenders::{self, Extender},
+    feed::has_gangs,
     metrics::ResourcePage,
     profile::Profile,
     profile_config::{self, percentage},
@@ -26,6 +28,8 @@ pub struct Config {
     pub profiles: Vec<Profile>,
     /// `true` if Pods are scheduled only while the process holds the lease.
     pub leader_election: bool,
+    /// The extenders, in the order of calls.
+    pub extenders: Vec<Arc<Extender>>,
     /// The settings of the leader's lease. The identity is set when the scheduler starts.
     pub lease: LeaderElectionConfig,
     /// The backoff after the first failure.
@@ -50,6 +54,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             profiles: vec![Profile::default()],
+            extenders: Vec::new(),
             leader_election: false,
             lease: LeaderElectionConfig::new("kube-system", "kube-scheduler", String::new()),
             first_backoff: Duration::from_secs(1),
@@ -140,6 +145,7 @@ impl Config {
                 "ResourceName": self.lease.name,
             },
             "Profiles": profiles,
+            "Extenders": self.extenders.iter().map(|e| e.configz()).collect::<Vec<_>>(),
         }})
     }
 }
@@ -161,8 +167,8 @@ const CONNECTION_WITHOUT_EFFECT: &[Field] = &[
 
 impl Args {
     /// Returns the configuration of a separate process. Flags override the file, as upstream's deprecated ones do.
-    pub fn config(&self) -> Result<Config, ConfigError> {
-        let mut config = Config { leader_election: true, ..Config::default() };
+    pub fn config(&self, features: FeatureGates) -> Result<Config, ConfigError> {
+        let mut config = Config { leader_election: true, features, ..Config::default() };
         if let Some(path) = &self.config {
             apply_file(&mut config, path)?;
         }
@@ -210,11 +216,12 @@ fn without_effect(file: &mut serde_json::Value) -> Vec<String> {
 /// Applies a file and returns its errors, including settings that are not supported.
 fn apply(config: &mut Config, file: KubeSchedulerConfiguration) -> ErrorList {
     let mut errors = ErrorList::new();
-    if !file.extenders.is_empty() {
-        // An extender may forbid nodes; without it, Pods could be placed there.
-        let path = Path::new("extenders");
-        errors.push(FieldError::forbidden(&path, "extenders are not called; leave them out"));
+    let compiled = extenders::compile(&file.extenders, &mut errors);
+    if !file.extenders.is_empty() && has_gangs(&config.features) {
+        let detail = "extenders are not called for Pods of a PodGroup; switch off GangScheduling";
+        errors.push(FieldError::forbidden(&Path::new("extenders"), detail));
     }
+    config.extenders = compiled.extenders;
     config.leader_election = file.leader_election.leader_elect.unwrap_or(config.leader_election);
     config.lease.apply(&file.leader_election, &Path::new("leaderElection"), &mut errors);
     config.kubeconfig = file.client_connection.kubeconfig;
@@ -241,6 +248,10 @@ fn apply(config: &mut Config, file: KubeSchedulerConfiguration) -> ErrorList {
         let mut profile = profile_config::compile(source, &path, &mut errors);
         if source.percentage_of_nodes_to_score.is_none() {
             profile.core.percentage_of_nodes_to_score = share;
+        }
+        // Resources that extenders manage replace those in the arguments of NodeResourcesFit.
+        if !compiled.ignored_resources.is_empty() {
+            profile.core.ignored_resources.clone_from(&compiled.ignored_resources);
         }
         let name = &profile.core.scheduler_name;
         if all.iter().any(|other| other.core.scheduler_name == *name) {

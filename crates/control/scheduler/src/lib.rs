@@ -12,6 +12,7 @@ mod arguments;
 mod claims;
 mod config;
 mod devices;
+mod extenders;
 mod feed;
 mod groups;
 mod metrics;
@@ -28,6 +29,7 @@ use sched_core::Core;
 use tokio::sync::Semaphore;
 
 pub use config::{Args, Config, ConfigError};
+pub use extenders::Extender;
 pub use metrics::ResourcePage;
 pub use profile::Profile;
 
@@ -50,6 +52,7 @@ async fn run_deciding(
         max_backoff_ms: config.max_backoff.as_millis() as u64,
         seed: config.seed,
         gangs: feed::has_gangs(&config.features),
+        extenders: config.extenders.iter().map(|extender| extender.core.clone()).collect(),
     };
     let shared = state::Shared::new(Core::new(core_config));
     let measured = ClientMetrics::new(&config.metrics);
@@ -60,7 +63,9 @@ async fn run_deciding(
     let name = config.profiles.first().map_or("default-scheduler", |p| &p.core.scheduler_name);
     let events = EventRecorder::start(client.clone(), name, &host, tasks);
     let feed = feed::Feed::start(&client, &shared, &config.features, tasks);
-    if tasks.shutdown().unless_stopping(feed.synced()).await.is_none() {
+    let extenders = extenders::Extenders::start(&config.extenders, &client, &shared, tasks);
+    let synced = async { tokio::join!(feed.synced(), extenders.synced()) };
+    if tasks.shutdown().unless_stopping(synced).await.is_none() {
         return Ok(());
     }
     tracing::info!("the scheduler's informers have synced");
@@ -69,6 +74,7 @@ async fn run_deciding(
         client: client.clone(),
         events,
         shared,
+        extenders,
         profiles: config.profiles.clone().into(),
         permits: Arc::new(Semaphore::new(config.parallel_writes)),
         tasks: tasks.clone(),

@@ -5,11 +5,12 @@ use std::{sync::Arc, time::Duration};
 
 use client::{Client, DeleteOptions, Error, PatchKind, PatchTarget, Resource};
 use events::{EventRecorder, ObjectRef};
-use sched_core::{Core, Decision, Failure, Pod};
+use sched_core::{Answer, Consultation, Core, Decision, Failure, Pod};
 use serde_json::{Value, json};
 use tokio::{sync::Semaphore, time::Instant};
 
 use crate::{
+    extenders::{CallError, Extenders},
     metrics::{Attempt, AttemptResult, SchedulerMetrics},
     profile::Profile,
     state::Shared,
@@ -25,6 +26,7 @@ pub(crate) struct Worker {
     pub(crate) client: Client,
     pub(crate) events: EventRecorder,
     pub(crate) shared: Arc<Shared>,
+    pub(crate) extenders: Arc<Extenders>,
     pub(crate) profiles: Arc<[Profile]>,
     /// Limits the number of concurrent writes.
     pub(crate) permits: Arc<Semaphore>,
@@ -55,8 +57,17 @@ impl Worker {
             };
             let scheduler = pod_of(&decision).scheduler_name.clone();
             let attempt = Attempt { started, scheduler };
-            self.metrics.decided(&attempt);
             let worker = self.clone();
+            let decision = match decision {
+                Decision::Consult(question) => {
+                    self.tasks.spawn("scheduler extenders", async move {
+                        worker.consult(question, attempt).await;
+                    });
+                    continue;
+                }
+                decision => decision,
+            };
+            self.metrics.decided(&attempt);
             // Binding claims may take minutes, so it must not hold a permit.
             let waits = matches!(&decision, Decision::Bind { claims, devices, .. }
                 if !claims.is_empty() || !devices.is_empty());
@@ -66,6 +77,30 @@ impl Worker {
                 worker.write(decision, &attempt).await;
                 drop(permit);
             });
+        }
+    }
+
+    /// Asks the extenders until there is a decision, and carries it out. The core has one question open at a time, and
+    /// decides for other Pods meanwhile.
+    async fn consult(&self, mut question: Consultation, attempt: Attempt) {
+        loop {
+            let asked = self.extenders.ask(&question);
+            let asked = rt::catch("scheduler", &question.pod.id, asked).await;
+            let answer = asked.unwrap_or_else(|_| Answer::Failed("the call panicked".to_owned()));
+            let mut decision = None;
+            let continued = rt::catch_sync("scheduler", "an answer", || {
+                self.shared.update(|core, now| decision = core.answer(question.id, answer, now));
+            });
+            match decision.filter(|_| continued.is_ok()) {
+                // The Pod is gone, or the core was built anew and tries the Pod again.
+                None => return,
+                Some(Decision::Consult(next)) => question = next,
+                Some(decision) => {
+                    self.metrics.decided(&attempt);
+                    let Ok(_permit) = self.permits.clone().acquire_owned().await else { return };
+                    return self.write(decision, &attempt).await;
+                }
+            }
         }
     }
 
@@ -104,6 +139,8 @@ impl Worker {
                 tracing::debug!(pod = %pod.id, %node, evaluated, feasible, "binding");
                 (pod, node, claims, devices, tries)
             }
+            // A consultation ends before a decision is carried out.
+            Decision::Consult(_) => return AttemptResult::Error,
         };
         // Binding volumes and devices may take long. The status names the node meanwhile.
         let waits = !claims.is_empty() || !devices.is_empty();
@@ -148,33 +185,21 @@ impl Worker {
         AttemptResult::Error
     }
 
-    /// Binds the Pod and reports whether the API accepted the binding.
+    /// Binds the Pod, by an extender if one does this, and reports whether that succeeded.
     async fn bind(&self, pod: &Pod, node: &str) -> bool {
         let id = &pod.id;
-        let binding = json!({
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"name": id.name, "namespace": id.namespace, "uid": id.uid},
-            "target": {"kind": "Node", "name": node},
-        });
-        let bound = self
-            .client
-            .create_subresource::<_, Value>(
-                &Resource::PODS,
-                &id.namespace,
-                &id.name,
-                "binding",
-                &binding,
-            )
-            .await;
+        let bound = match self.extenders.bind(pod, node).await {
+            Some(bound) => bound.map_err(BindError::Extender),
+            None => self.create_binding(pod, node).await.map_err(BindError::Api),
+        };
         match &bound {
-            Ok(_) => {
+            Ok(()) => {
                 let message = format!("Successfully assigned {id} to {node}");
                 self.events.normal(object(pod), "Scheduled", message);
             }
             Err(error) => {
                 tracing::warn!(pod = %id, node, %error, "binding refused");
-                if !error.is_not_found() {
+                if !matches!(error, BindError::Api(error) if error.is_not_found()) {
                     self.events.warning(
                         object(pod),
                         "FailedScheduling",
@@ -186,18 +211,36 @@ impl Worker {
         bound.is_ok()
     }
 
+    async fn create_binding(&self, pod: &Pod, node: &str) -> Result<(), Error> {
+        let id = &pod.id;
+        let binding = json!({
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": id.name, "namespace": id.namespace, "uid": id.uid},
+            "target": {"kind": "Node", "name": node},
+        });
+        let (pods, subresource) = (&Resource::PODS, "binding");
+        let (namespace, name) = (&id.namespace, &id.name);
+        let created = self
+            .client
+            .create_subresource::<_, Value>(pods, namespace, name, subresource, &binding)
+            .await;
+        created.map(drop)
+    }
+
     async fn report_failure(&self, failure: Failure) {
-        let Failure { pod, message, nominated, deallocate, .. } = failure;
+        let Failure { pod, message, nominated, deallocate, is_error } = failure;
+        let reason = if is_error { "SchedulerError" } else { "Unschedulable" };
         tracing::debug!(pod = %pod.id, message, "no node");
         self.events.warning(object(&pod), "FailedScheduling", message.clone());
         let mut status = json!({});
-        if pod.unschedulable_message.as_deref() != Some(message.as_str()) {
+        if !pod.has_condition(reason, &message) {
             status.put(
                 &["conditions"],
                 json!([{
                     "type": "PodScheduled",
                     "status": "False",
-                    "reason": "Unschedulable",
+                    "reason": reason,
                     "message": message,
                     "observedGeneration": pod.generation,
                     "lastProbeTime": null,
@@ -279,7 +322,17 @@ fn pod_of(decision: &Decision) -> &Arc<Pod> {
     match decision {
         Decision::Bind { pod, .. } => pod,
         Decision::Unschedulable(failure) => &failure.pod,
+        Decision::Consult(question) => &question.pod,
     }
+}
+
+/// A Pod is not bound.
+#[derive(Debug, thiserror::Error)]
+enum BindError {
+    #[error(transparent)]
+    Api(Error),
+    #[error(transparent)]
+    Extender(CallError),
 }
 
 pub(crate) fn now() -> api_meta::Timestamp {

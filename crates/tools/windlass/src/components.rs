@@ -220,10 +220,9 @@ pub(crate) async fn kube_scheduler(command: &Scheduler, tasks: rt::Tasks) -> Res
     if let Some((flag, reason)) = command.refused.given().next() {
         return Err(format!("--{flag} is not supported: {reason}; start without it").into());
     }
-    let mut config = args.config()?;
-    let component = "kube-scheduler";
     let features = command.features.gates()?;
-    config.features = features.clone();
+    let mut config = args.config(features.clone())?;
+    let component = "kube-scheduler";
     config.metrics = diagnostics::component_metrics(&features);
     log_features(&features);
     command.ignored.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));

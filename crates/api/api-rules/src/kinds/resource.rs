@@ -15,7 +15,7 @@ use crate::{
         },
     },
     meta::check_immutable,
-    pod::is_extended,
+    pod::is_extended_resource,
     strategy::Strategy,
 };
 
@@ -26,7 +26,7 @@ pub(crate) static DEVICE_CLASS: Strategy = Strategy {
     check: |class, errors| {
         check_selectors(class.at("spec"), &Path::new("spec"), errors);
         if let Some(name) = class.opt_text("spec.extendedResourceName") {
-            let is_valid = is_extended(name)
+            let is_valid = is_extended_resource(name)
                 && validation::qualified_name(&format!("requests.{name}")).is_empty();
             if !is_valid {
                 let path = Path::new("spec").child("extendedResourceName");

@@ -54,7 +54,7 @@ fn check_huge_pages(resources: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 /// Reports whether a resource is an extended one: its domain is not Kubernetes', or it names a DeviceClass.
-pub(crate) fn is_extended(name: &str) -> bool {
+pub fn is_extended_resource(name: &str) -> bool {
     name.split_once('/').is_some_and(|(domain, _)| {
         !domain.contains("kubernetes.io") && !domain.starts_with("requests.")
             || domain == "deviceclass.resource.kubernetes.io"
@@ -63,7 +63,7 @@ pub(crate) fn is_extended(name: &str) -> bool {
 
 /// Reports whether a resource's request may be lower than its limit. Huge pages and extended resources may not.
 fn can_overcommit(name: &str) -> bool {
-    !is_extended(name.trim_start_matches("requests.")) && !name.starts_with("hugepages-")
+    !is_extended_resource(name.trim_start_matches("requests.")) && !name.starts_with("hugepages-")
 }
 
 pub(crate) fn validate_container_resource_name(name: &str, path: &Path, errors: &mut ErrorList) {

@@ -77,8 +77,7 @@ pub(super) fn try_all(cluster: &Cluster, new: &ClusterConfig) -> Result<(), Erro
     let args = controller_manager(&cluster)?;
     args.features.gates()?;
     let flags = scheduler(&cluster)?;
-    flags.args.config()?;
-    flags.features.gates()?;
+    flags.args.config(flags.features.gates()?)?;
     Ok(())
 }
 

@@ -1,6 +1,9 @@
 //! PodGroups: the Pods of a gang are scheduled together, or none of them is.
 
-use std::{cmp::Reverse, sync::Arc};
+use std::{
+    cmp::Reverse,
+    sync::{Arc, LazyLock},
+};
 
 use super::{Core, Decision, Failure};
 use crate::{
@@ -29,7 +32,7 @@ impl Tally {
         match decision {
             Decision::Bind { .. } => self.fitting += 1,
             Decision::Unschedulable(failure) if failure.nominated.is_some() => self.nominated += 1,
-            Decision::Unschedulable(_) => {}
+            Decision::Unschedulable(_) | Decision::Consult(_) => {}
         }
     }
 
@@ -141,7 +144,7 @@ impl Core {
                 decisions.push(decision);
                 continue;
             };
-            self.queue.park(&pod.id.uid, gang_scheduling(), now);
+            self.queue.park(&pod.id.uid, *GANG_SCHEDULING, now);
             self.clear_nomination(&pod.id.uid);
             decisions.push(Decision::Unschedulable(Failure::plain(pod.clone(), reason.into())));
         }
@@ -155,7 +158,7 @@ impl Core {
             Decision::Bind { pod, tries, .. } => {
                 let (pod, tries) = (pod.clone(), *tries);
                 let node = self.remove_assumed(&pod);
-                self.queue.park_again(pod.clone(), tries, gang_scheduling(), now);
+                self.queue.park_again(pod.clone(), tries, *GANG_SCHEDULING, now);
                 let mut failure = Failure::plain(pod, message.to_owned());
                 if let Some(node) = node.filter(|_| waits) {
                     self.nominate(failure.pod.clone(), node);
@@ -169,6 +172,8 @@ impl Core {
                 }
                 return;
             }
+            // Extenders are not asked about Pods of groups.
+            Decision::Consult(_) => return,
         };
         *decision = Decision::Unschedulable(failure);
     }
@@ -204,7 +209,7 @@ impl Core {
 fn failure_of(decision: &Decision) -> Option<&Failure> {
     match decision {
         Decision::Unschedulable(failure) => Some(failure),
-        Decision::Bind { .. } => None,
+        Decision::Bind { .. } | Decision::Consult(_) => None,
     }
 }
 
@@ -213,8 +218,8 @@ fn order(pod: &Pod) -> (Reverse<i32>, &str, &str) {
     (Reverse(pod.priority), &pod.created, &pod.id.name)
 }
 
-/// Returns the bit of the plugin that rejects Pods because of their gang.
-fn gang_scheduling() -> u32 {
+/// The bit of the plugin that rejects Pods because of their gang.
+static GANG_SCHEDULING: LazyLock<u32> = LazyLock::new(|| {
     let at = registry().iter().position(|plugin| plugin.name() == "GangScheduling");
     at.map_or(0, |at| 1 << at)
-}
+});

@@ -74,7 +74,14 @@ fn shortage(cluster: &Cluster, pod: &Pod, ix: NodeIx) -> Verdict {
     compare(CPU, requested.cpu, hot.used_cpu, hot.cpu);
     compare(MEMORY, requested.memory, hot.used_memory, hot.memory);
     compare(EPHEMERAL, requested.ephemeral, hot.used_ephemeral, hot.ephemeral);
+    if requested.extended.is_empty() {
+        return verdict;
+    }
+    let profile = cluster.profiles.of(&pod.scheduler_name);
     for (at, &(name, amount)) in requested.extended.iter().enumerate() {
+        if pod.extended_names.get(at).is_some_and(|name| profile.ignores(name)) {
+            continue;
+        }
         let node = &cluster.nodes[ix as usize];
         let (used, has) = (node.used_extended.extended(name), node.allocatable.extended(name));
         // The plugin DynamicResources checks resources that only devices serve.

@@ -73,7 +73,7 @@ fn next(core: &mut Core, now: u64) -> Result<(String, Vec<DeviceBinding>), Failu
     match core.next(now) {
         Some(Decision::Bind { node, devices, .. }) => Ok((node.to_string(), devices)),
         Some(Decision::Unschedulable(failure)) => Err(failure),
-        None => panic!("nothing decided"),
+        other => panic!("decided {other:?}"),
     }
 }
 

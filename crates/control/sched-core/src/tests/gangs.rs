@@ -52,6 +52,7 @@ fn decide(core: &mut Core, now: u64) -> Decisions {
                 out.bound.push((pod.id.name.to_string(), node.to_string()));
             }
             Some(Decision::Unschedulable(failure)) => out.failures.push(failure),
+            Some(Decision::Consult(_)) => panic!("there is no extender"),
         }
     }
     panic!("the scheduler does not come to rest");

@@ -13,6 +13,7 @@ fn outcome(core: &mut Core) -> Result<String, String> {
         Some(Decision::Bind { node, .. }) => Ok(node.to_string()),
         Some(Decision::Unschedulable(failure)) => Err(failure.message),
         None => Err("no decision".to_owned()),
+        Some(Decision::Consult(question)) => panic!("{question:?}"),
     }
 }
 

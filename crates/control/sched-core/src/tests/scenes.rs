@@ -60,7 +60,7 @@ fn orders_by_priority_and_holds_gated_pods() {
     core.set_pod(pod("high", "1", json!({"spec": {"priority": 10}})), 0);
     let names: Vec<_> = std::iter::from_fn(|| match core.next(0)? {
         Decision::Bind { pod, .. } => Some(pod.id.name.to_string()),
-        Decision::Unschedulable(_) => None,
+        Decision::Unschedulable(_) | Decision::Consult(_) => None,
     })
     .collect();
     assert_eq!(names, ["high", "low"]);

@@ -38,7 +38,7 @@ fn decided(core: &mut Core, pod: Arc<Pod>) -> (String, Vec<ClaimBinding>) {
     match core.next(0) {
         Some(Decision::Bind { node, claims, .. }) => (node.to_string(), claims),
         Some(Decision::Unschedulable(failure)) => (failure.message, Vec::new()),
-        None => panic!("nothing decided"),
+        other => panic!("decided {other:?}"),
     }
 }
 

@@ -31,7 +31,41 @@ fn rejects_unsupported_settings_by_field() {
     };
     let plugins = |plugins: &str| format!("profiles: [{{plugins: {{{plugins}}}}}]");
     let cases = [
-        ("extenders: [{urlPrefix: https://a}]".to_owned(), "extenders: Forbidden"),
+        ("extenders: [{urlPrefix: ftp://a}]".to_owned(), "must be a URL with http or https"),
+        ("extenders: [{urlPrefix: 'http://a?b'}]".into(), "must have no query"),
+        ("extenders: [{urlPrefix: http://a, unknown: 1}]".into(), "unknown field"),
+        (
+            "extenders: [{urlPrefix: http://a, prioritizeVerb: p}]".into(),
+            "extenders[0].weight: Invalid value: 0: must have a positive weight applied to it",
+        ),
+        (
+            "extenders: [{urlPrefix: http://a, bindVerb: b}, {urlPrefix: http://b, bindVerb: b}]"
+                .into(),
+            "extenders: Invalid value: \"found 2 extenders implementing bind\": only one extender can",
+        ),
+        (
+            "extenders: [{urlPrefix: http://a, managedResources: [{name: cpu}]}]".into(),
+            "extenders[0].managedResources[0].name: Invalid value: \"cpu\": is an invalid extended",
+        ),
+        (
+            "extenders: [{urlPrefix: http://a, managedResources: [{name: a.b/c}, {name: a.b/c}]}]"
+                .into(),
+            "managedResources[1].name: Invalid value: \"a.b/c\": duplicate extender managed resource",
+        ),
+        ("extenders: [{urlPrefix: http://a, httpTimeout: -1s}]".into(), "must not be negative"),
+        (
+            "extenders: [{urlPrefix: https://a, tlsConfig: {insecure: true, caData: YQ==}}]".into(),
+            "specifying a root certificates file with the insecure flag is not allowed",
+        ),
+        (
+            "extenders: [{urlPrefix: https://a, tlsConfig: {insecure: true, certData: YQ==}}]"
+                .into(),
+            "a client certificate and its key are needed together",
+        ),
+        (
+            "extenders: [{urlPrefix: https://a, tlsConfig: {caData: '%'}}]".into(),
+            "caData is not base64",
+        ),
         ("nonsense: 1".into(), "unknown field \"nonsense\""),
         ("profiles: [{plugin: {}}]".into(), "unknown field \"profiles[0].plugin\""),
         (
@@ -117,7 +151,7 @@ fn rejects_unsupported_settings_by_field() {
             args("InterPodAffinity", "ignorePreferredTermsOfExistingPods: true"),
             "args.ignorePreferredTermsOfExistingPods",
         ),
-        (args("NodeResourcesFit", "ignoredResources: [a.b/c]"), "args.ignoredResources"),
+        (args("NodeResourcesFit", "ignoredResources: [a.b/c/d]"), "args.ignoredResources[0]"),
         (
             args("NodeResourcesFit", "scoringStrategy: {type: RequestedToCapacityRatio}"),
             "args.scoringStrategy.type",
@@ -301,7 +335,7 @@ profiles:
 #[test]
 fn reports_path_of_invalid_file() {
     let path = std::env::temp_dir().join(format!("scheduler-file-{}", std::process::id()));
-    std::fs::write(&path, format!("{HEAD}extenders: [{{urlPrefix: https://a}}]\n")).unwrap();
+    std::fs::write(&path, format!("{HEAD}extenders: [{{urlPrefix: ftp://a}}]\n")).unwrap();
     let error = apply_file(&mut Config::default(), &path).unwrap_err().to_string();
     std::fs::remove_file(&path).unwrap();
     assert!(error.contains(&*path.to_string_lossy()) && error.contains("extenders"), "{error}");
@@ -323,7 +357,7 @@ fn applies_leader_election_flags() {
     type Cli = api_config::CommandLine<Args>;
     let config = |flags: &[&str]| {
         let cli = <Cli as clap::Parser>::try_parse_from([&["kube-scheduler"], flags].concat());
-        cli.unwrap().args.config()
+        cli.unwrap().args.config(FeatureGates::default())
     };
     let own = config(&[
         "--leader-elect-lease-duration=60s",
