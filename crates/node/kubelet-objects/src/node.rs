@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use api_meta::{ObjectMeta, null_default};
 use client::{Change, Client, Informer, ListOptions, Resource};
-use k8s_openapi::api::core::v1::{NodeAddress, NodeCondition, Taint};
+use k8s_openapi::{
+    api::core::v1::{NodeAddress, NodeCondition, Taint},
+    apimachinery::pkg::api::resource::Quantity,
+};
 use serde::Deserialize;
 use tokio::sync::watch;
 
@@ -29,6 +32,10 @@ pub struct NodeObject {
 struct Status {
     #[serde(deserialize_with = "null_default")]
     addresses: Vec<NodeAddress>,
+    #[serde(deserialize_with = "null_default")]
+    capacity: BTreeMap<String, Quantity>,
+    #[serde(deserialize_with = "null_default")]
+    allocatable: BTreeMap<String, Quantity>,
     conditions: Vec<NodeCondition>,
     #[serde(deserialize_with = "null_default")]
     volumes_attached: Vec<AttachedVolume>,
@@ -67,6 +74,16 @@ impl NodeObject {
     /// Reports whether the Node's status lists an address.
     pub fn has_addresses(&self) -> bool {
         !self.status.addresses.is_empty()
+    }
+
+    /// Returns the capacity in the Node's status, also of resources that other clients have added.
+    pub fn capacity(&self) -> &BTreeMap<String, Quantity> {
+        &self.status.capacity
+    }
+
+    /// Returns the allocatable amounts in the Node's status.
+    pub fn allocatable(&self) -> &BTreeMap<String, Quantity> {
+        &self.status.allocatable
     }
 
     /// Returns the conditions of the Node's status.

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 use telemetry::metrics::{
     Gauge, Histogram, HistogramVec, IntCounter, IntCounterVec, Metrics, USUAL_BOUNDS, unix_seconds,
 };
@@ -20,6 +21,7 @@ pub(crate) struct KubeletMetrics {
     relisted_at: Gauge,
     evictions: IntCounterVec,
     syncs: HistogramVec,
+    terminations: IntCounterVec,
     pub(crate) image_volumes: ImageVolumeMetrics,
 }
 
@@ -59,6 +61,9 @@ impl ImageVolumeMetrics {
     }
 }
 
+/// Returns one of the lists of containers in a Pod's status.
+type StatusList = fn(&PodStatus) -> &Option<Vec<ContainerStatus>>;
+
 /// The part of a runtime's message that names a failed mount of an image, by CRI's convention.
 const MOUNT_FAILED: &str = "ImageVolumeMountFailed";
 
@@ -90,6 +95,11 @@ impl KubeletMetrics {
                 USUAL_BOUNDS,
                 &["operation_type"],
             ),
+            terminations: metrics.counters(
+                "kubelet_terminated_containers_total",
+                "Cumulative number of container terminations.",
+                &["container_type", "exit_code", "reason"],
+            ),
             image_volumes: ImageVolumeMetrics::new(metrics),
         }
     }
@@ -106,6 +116,27 @@ impl KubeletMetrics {
     /// Counts an evicted Pod.
     pub(crate) fn evicted(&self, signal: &str) {
         self.evictions.with_label_values(&[signal]).inc();
+    }
+
+    /// Counts the containers of a Pod that have ended since the status before.
+    pub(crate) fn terminated(&self, before: &PodStatus, now: &PodStatus) {
+        let lists: [(&str, StatusList); 3] = [
+            ("init_container", |status| &status.init_container_statuses),
+            ("container", |status| &status.container_statuses),
+            ("ephemeral_container", |status| &status.ephemeral_container_statuses),
+        ];
+        let end = |container: &ContainerStatus| container.state.clone()?.terminated;
+        for (kind, list) in lists {
+            for container in list(now).iter().flatten() {
+                let mut old = list(before).iter().flatten();
+                let had_ended = old.any(|o| o.name == container.name && end(o).is_some());
+                if let Some(ended) = end(container).filter(|_| !had_ended) {
+                    let (code, reason) = (ended.exit_code.to_string(), ended.reason);
+                    let labels = [kind, &code, reason.as_deref().unwrap_or_default()];
+                    self.terminations.with_label_values(&labels).inc();
+                }
+            }
+        }
     }
 
     /// Records the work on one Pod until it waits again.

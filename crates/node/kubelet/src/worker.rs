@@ -48,6 +48,8 @@ pub(crate) struct Worker {
     volumes_due: Instant,
     volume_failures: u32,
     hooks_run: Mutex<BTreeSet<String>>,
+    /// Locked while the runtime creates and starts a container.
+    start_lock: Arc<tokio::sync::Mutex<()>>,
     ending: Option<Ending>,
     /// `true` if no container of the Pod was ever created, so that its status has none.
     refused: bool,
@@ -109,6 +111,7 @@ impl Worker {
             volumes_due: Instant::now(),
             volume_failures: 0,
             hooks_run: Mutex::default(),
+            start_lock: Arc::default(),
             ending,
             refused: refusal.is_some() || never_begun,
             admitted: false,
@@ -308,10 +311,15 @@ impl Worker {
         }
         let repeated = self.last_steps == plan.steps;
         self.last_steps.clone_from(&plan.steps);
-        let mut stop = self.desired.clone();
+        let (mut stop, start_lock) = (self.desired.clone(), self.start_lock.clone());
+        // A container whose start has begun runs before it is stopped, so that it ends with its own exit code.
+        let must_end = async {
+            let _ = stop.wait_for(Desired::must_end).await;
+            let _started = start_lock.lock().await;
+        };
         tokio::select! {
             () = self.execute(&pod_with_status, plan.steps) => {}
-            _ = stop.wait_for(Desired::must_end) => return Next::Now,
+            () = must_end => return Next::Now,
         }
         if repeated {
             Next::At(Some(earliest(again, pod_core::after(self.ctx.now(), PAUSE))))
@@ -397,6 +405,8 @@ impl Worker {
         self.ctx.devices.describe(&self.uid, &mut status);
         self.ctx.claims.describe(pod, &mut status);
         report::record_back_offs(&self.ctx, pod, &previous, &status);
+        let before = self.shared.status().clone();
+        self.ctx.metrics.terminated(before.as_ref().unwrap_or(&previous), &status);
         *self.shared.status() = Some(status.clone());
         self.report.send(&self.ctx, pod, status).await
     }

@@ -1,15 +1,13 @@
 //! Extenders behind a socket, with the scheduler and the real API server.
 
-use std::{
-    path::PathBuf,
-    sync::{Arc, Mutex},
-};
+use std::{path::Path, sync::Arc};
 
 use clap::Parser;
 use client::{Client, PatchKind, PatchTarget, Resource};
 use futures_util::future::BoxFuture;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use serve::{Body, Handler, Limits, answer};
 use testkit::{RealApi, until};
@@ -17,9 +15,12 @@ use tokio::net::TcpListener;
 
 const GPU: &str = "example.com/gpu";
 
+/// Returns the reply to a verb and a request.
+type ReplyFn = dyn Fn(&str, &Value) -> Reply + Send + Sync;
+
 /// An extender that answers each verb with the result of a function, and remembers the requests.
 struct FakeExtender {
-    reply: Box<dyn Fn(&str, &Value) -> Reply + Send + Sync>,
+    reply: Box<ReplyFn>,
     requests: Mutex<Vec<(String, Value)>>,
     /// The client that binds Pods.
     admin: Client,
@@ -34,7 +35,7 @@ enum Reply {
 
 impl FakeExtender {
     fn requests(&self, verb: &str) -> Vec<Value> {
-        let all = self.requests.lock().unwrap();
+        let all = self.requests.lock();
         all.iter().filter(|(name, _)| name == verb).map(|(_, request)| request.clone()).collect()
     }
 
@@ -59,7 +60,7 @@ impl Handler for FakeExtender {
             let verb = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
             let body = request.into_body().collect().await.unwrap().to_bytes();
             let body: Value = serde_json::from_slice(&body).unwrap();
-            self.requests.lock().unwrap().push((verb.clone(), body.clone()));
+            self.requests.lock().push((verb.clone(), body.clone()));
             let kind = "application/json";
             match (self.reply)(&verb, &body) {
                 Reply::Json(value) => answer(StatusCode::OK, kind, value.to_string()),
@@ -155,7 +156,7 @@ impl Scene {
     }
 }
 
-fn configuration(file: &PathBuf) -> Result<scheduler::Config, scheduler::ConfigError> {
+fn configuration(file: &Path) -> Result<scheduler::Config, scheduler::ConfigError> {
     let command = ["kube-scheduler".into(), format!("--config={}", file.display())];
     Cli::parse_from(command).args.config(api_config::FeatureGates::default())
 }

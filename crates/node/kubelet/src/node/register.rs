@@ -3,8 +3,10 @@
 use api_meta::Tree as _;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use api_rules::is_extended_resource;
 use client::{Client, PatchKind, PatchTarget, Resource};
 use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeStatus};
+use kubelet_objects::NodeObject;
 use kubelet_volumes::PROVISIONER;
 use serde_json::{Value, json};
 use tokio::{sync::watch, time::Instant};
@@ -36,8 +38,10 @@ pub(crate) async fn run(ctx: Arc<Context>, client: Client, pleg: watch::Receiver
         let due = sent.is_none_or(|at| at.elapsed() >= ctx.settings.status_report)
             || missing.is_due(node.is_some(), Instant::now());
         let contradicted = node.is_some_and(|node| has_other_status(node.conditions(), &now));
-        if due || contradicted || differs(&reported, &now) || pod_cidr.is_empty() {
-            match send(&ctx, &client, &now, sent.is_none()).await {
+        let obsolete = ctx.node.get().map(|node| obsolete(&node, &now)).unwrap_or_default();
+        let changed = differs(&reported, &now) || !obsolete.is_empty();
+        if due || contradicted || changed || pod_cidr.is_empty() {
+            match send(&ctx, &client, &now, &obsolete, sent.is_none()).await {
                 Ok(node) => {
                     record_events(&ctx, &reported, &now, sent.is_none());
                     failures.reset();
@@ -143,17 +147,28 @@ fn has_other_status(conditions: &[NodeCondition], own: &NodeStatus) -> bool {
     own.conditions.iter().flatten().any(differs)
 }
 
+/// Returns the extended resources that are allocatable in the Node's status, but have no capacity any more.
+fn obsolete(node: &NodeObject, own: &NodeStatus) -> Vec<String> {
+    let kept = own.allocatable.as_ref();
+    let names = node.allocatable().keys().filter(|name| is_extended_resource(name));
+    names.filter(|name| kept.is_none_or(|kept| !kept.contains_key(*name))).cloned().collect()
+}
+
 async fn send(
     ctx: &Context,
     client: &Client,
     status: &NodeStatus,
+    obsolete: &[String],
     register: bool,
 ) -> Result<Node, client::Error> {
     let name = &ctx.settings.node_name;
     if register && ctx.settings.register {
         self::register(ctx, client, status).await?;
     }
-    let patch = json!({ "status": status });
+    let mut patch = json!({ "status": status });
+    for name in obsolete {
+        patch.put(&["status", "allocatable", name], Value::Null);
+    }
     let at = PatchTarget { namespace: "", name, subresource: "status" };
     match client.patch(&Resource::NODES, at, PatchKind::Strategic, &patch).await {
         // The Node was deleted. Register it again; upstream's kubelet does so only at its next start.

@@ -61,6 +61,11 @@ pub(super) async fn status(
         capacity.insert(name.clone(), Quantity(count.capacity.to_string()));
         allocatable.insert(name, Quantity(count.allocatable.to_string()));
     }
+    // Other clients may advertise further resources.
+    if let Some(node) = ctx.node.get() {
+        let foreign = node.capacity().iter().filter(|(name, _)| !capacity.contains_key(*name));
+        allocatable.extend(foreign.map(|(name, amount)| (name.clone(), amount.clone())));
+    }
     NodeStatus {
         addresses: cloud::addresses(&ctx.settings, ctx.node.get().as_deref()),
         capacity: Some(capacity),

@@ -30,6 +30,8 @@ pub(crate) struct Start<'a> {
     pub(crate) attempt: u32,
     pub(crate) observed: &'a Observed,
     pub(crate) volumes: &'a MountedVolumes,
+    /// Locked while the start must not be cancelled.
+    pub(crate) lock: &'a tokio::sync::Mutex<()>,
 }
 
 impl Start<'_> {
@@ -42,12 +44,14 @@ impl Start<'_> {
             ImageVolumeError::Pull { error, .. } => image_failure(error),
             other => self.config_failure(other),
         })?;
+        let lock = self.lock.lock().await;
         let id = self.create(&image, &volumes).await?;
         self.record("Normal", "Created", "Container created".to_owned());
         let started = self.ctx.cri.start_container(&id).await;
         started.map_err(|e| self.failure("RunContainerError", e.message()))?;
         self.record("Normal", "Started", "Container started".to_owned());
         self.link_log(&id);
+        drop(lock);
         self.run_hook(&id).await
     }
 

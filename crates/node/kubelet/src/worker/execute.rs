@@ -122,6 +122,7 @@ impl Worker {
             attempt,
             observed: &self.observed,
             volumes: &mounted,
+            lock: &self.start_lock,
         };
         let started = Box::pin(start.run()).await;
         // A failed image pull does not count as a restart; it has a back-off of its own.

@@ -203,3 +203,34 @@ async fn recreates_mirror_of_a_static_pod() {
     .await;
     node.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn capacity_of_other_clients_becomes_allocatable() {
+    let mut node = Node::start("foreign").await;
+    let api = FakeApi::default();
+    let mut settings = node.settings();
+    settings.status_update = std::time::Duration::from_millis(200);
+    node.start_kubelet_with(settings, Some(api.client("kubelet")));
+    let amounts = || {
+        let node = api.get(&Resource::NODES, "", "node").unwrap_or_default();
+        ["capacity", "allocatable"].map(|field| node["status"][field]["example.com/fpga"].clone())
+    };
+    let cpus = || {
+        let node = api.get(&Resource::NODES, "", "node").unwrap_or_default();
+        node["status"]["allocatable"]["cpu"].clone()
+    };
+    eventually("the node is registered", async || cpus().is_string()).await;
+    let write = async |change: Value| {
+        let at = PatchTarget { namespace: "", name: "node", subresource: "status" };
+        api.merge(&Resource::NODES, at, json!({ "status": change })).await;
+    };
+    for amount in ["5", "7"] {
+        write(json!({ "capacity": { "example.com/fpga": amount } })).await;
+        eventually("it is allocatable", async || amounts() == [amount, amount]).await;
+    }
+    write(json!({ "capacity": { "example.com/fpga": null } })).await;
+    eventually("it is not allocatable any more", async || amounts() == [Value::Null, Value::Null])
+        .await;
+    assert!(cpus().is_string());
+    node.close().await;
+}

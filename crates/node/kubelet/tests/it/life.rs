@@ -7,6 +7,7 @@ use testkit::FakeApi;
 use crate::{
     api::{container, pod, state, status},
     node::{Node, eventually},
+    server::get,
 };
 
 /// Returns the content of a cgroup file, for either cgroup version.
@@ -127,5 +128,50 @@ async fn keeps_hook_output_out_of_events() {
     })
     .await;
     assert!(!api.list(&Resource::EVENTS, "default").iter().any(|e| e.to_string().contains("hush")));
+    node.close().await;
+}
+
+/// Holds the start of the second container, which is the first one after the sandbox, until there is a file "go".
+const SLOW_RUNC: &str = r#"dir=$(dirname "$0")
+case " $* " in
+*" start "*)
+    mkdir "$dir/sandbox" 2>/dev/null || {
+        touch "$dir/held"
+        while [ ! -e "$dir/go" ]; do sleep 0.05; done
+    } ;;
+esac
+exec runc "$@""#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deletion_lets_the_start_of_a_container_finish() {
+    let mut node = Node::start_with_runc("slow-start", SLOW_RUNC).await;
+    let api = FakeApi::default();
+    node.start_kubelet(Some(api.client("kubelet")));
+    let app = container("app", "trap 'exit 7' TERM; while true; do sleep 0.1; done");
+    let spec = json!({ "restartPolicy": "Never", "containers": [app] });
+    let mut slow = pod("slow", spec);
+    slow["spec"]["terminationGracePeriodSeconds"] = json!(30);
+    api.create(&Resource::PODS, slow).await;
+    let held = node.dir.join("held");
+    eventually("the container starts", async || held.exists()).await;
+    let options = DeleteOptions::default();
+    api.client("user").delete(&Resource::PODS, "default", "slow", &options).await.unwrap();
+    // The kubelet sees this Pod after the deletion.
+    let missing = json!({ "containers": [{ "name": "c", "image": "windlass.test/missing:1",
+        "imagePullPolicy": "Never" }] });
+    api.create(&Resource::PODS, pod("later", missing)).await;
+    eventually("the later Pod has a status", async || {
+        state(&api, "later")["waiting"]["reason"] == "ErrImageNeverPull"
+    })
+    .await;
+    std::fs::write(node.dir.join("go"), "").unwrap();
+    eventually("the Pod is gone", async || api.get(&Resource::PODS, "default", "slow").is_none())
+        .await;
+    let (_, metrics) = get(&node, Some("client"), "/metrics").await;
+    let ended: Vec<_> =
+        metrics.lines().filter(|l| l.starts_with("kubelet_terminated_containers_total{")).collect();
+    let own = "kubelet_terminated_containers_total\
+               {container_type=\"container\",exit_code=\"7\",reason=\"Error\"} 1";
+    assert_eq!(ended, [own], "the container ended by itself");
     node.close().await;
 }

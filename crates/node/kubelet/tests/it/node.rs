@@ -30,12 +30,31 @@ pub(crate) struct Node {
 impl Node {
     /// Starts a node whose kubelet is not running yet.
     pub(crate) async fn start(name: &str) -> Self {
+        Self::start_with(name, |_| String::new()).await
+    }
+
+    /// Starts a node whose containers are run by a shell script. Its arguments are those of runc.
+    pub(crate) async fn start_with_runc(name: &str, script: &str) -> Self {
+        let runtime = |dir: &Path| {
+            let runc = dir.join("runc");
+            testkit::write_script(&runc, script);
+            let table = "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc";
+            let runc = runc.display();
+            format!(
+                "{table}]\nruntime_type = \"io.containerd.runc.v2\"\n{table}.options]\nBinaryName = \"{runc}\"\n"
+            )
+        };
+        Self::start_with(name, runtime).await
+    }
+
+    /// Starts a node with further lines of containerd's configuration.
+    async fn start_with(name: &str, further: impl FnOnce(&Path) -> String) -> Self {
         let id = format!("windlass-test-{name}-{}", std::process::id());
         let dir = std::env::temp_dir().join(&id);
         for below in ["manifests", "kubelet", "logs", "cni/bin", "cni/net.d"] {
             fs::create_dir_all(dir.join(below)).unwrap();
         }
-        fs::write(dir.join("config.toml"), configuration(&dir)).unwrap();
+        fs::write(dir.join("config.toml"), configuration(&dir) + &further(&dir)).unwrap();
         network(&dir);
         let log = fs::File::create(dir.join("containerd.log")).unwrap();
         let containerd = Command::new("containerd")
