@@ -3,6 +3,9 @@
 //! The core has no clock, sockets or tasks: time is an argument. The `scheduler` crate feeds it from informers and
 //! carries out its decisions. Read [`Core`] first, a state machine.
 //!
+//! Extenders are programs beside the scheduler. The core returns a question to them as a decision
+//! ([`Decision::Consult`]) and continues with the answer.
+//!
 //! Invariants:
 //! - A Pod is compiled once ([`Pod`]): strings become symbols, quantities integers, selectors lists of symbols.
 //!   Evaluating a node allocates no memory.
