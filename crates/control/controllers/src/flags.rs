@@ -27,9 +27,21 @@ pub struct Args {
     /// Kubeconfig file with the address and credentials of the API server
     #[arg(long)]
     pub kubeconfig: PathBuf,
+    /// Kubeconfig file for TokenReviews of requests for metrics and health
+    #[arg(long)]
+    pub authentication_kubeconfig: Option<PathBuf>,
+    /// Kubeconfig file for SubjectAccessReviews of requests for metrics and health
+    #[arg(long)]
+    pub authorization_kubeconfig: Option<PathBuf>,
+    /// Address to serve metrics and health checks on
+    #[arg(long, default_value = "0.0.0.0")]
+    pub bind_address: std::net::IpAddr,
     /// Port to serve metrics and health checks on
     #[arg(long, default_value_t = 10257)]
     pub secure_port: u16,
+    /// CA file that verifies client certificates of requests for metrics and health
+    #[arg(long)]
+    pub client_ca_file: Option<PathBuf>,
     /// Run the controllers only while holding the lease kube-system/kube-controller-manager
     #[arg(long, go_bool(), default_value = "true")]
     pub leader_elect: bool,

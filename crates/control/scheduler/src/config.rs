@@ -105,7 +105,16 @@ pub struct Args {
     /// Flags of the lease
     #[command(flatten)]
     pub lease: LeaderElectionFlags,
-    /// Port to serve metrics and health checks on
+    /// Kubeconfig file for TokenReviews of requests for metrics and health
+    #[arg(long)]
+    pub authentication_kubeconfig: Option<PathBuf>,
+    /// Kubeconfig file for SubjectAccessReviews of requests for metrics and health
+    #[arg(long)]
+    pub authorization_kubeconfig: Option<PathBuf>,
+    /// The address to serve metrics and health checks on
+    #[arg(long, default_value = "0.0.0.0")]
+    pub bind_address: std::net::IpAddr,
+    /// The port to serve metrics and health checks on
     #[arg(long, default_value_t = 10259)]
     pub secure_port: u16,
 }

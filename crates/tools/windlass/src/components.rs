@@ -1,7 +1,11 @@
 //! Runs single components like their upstream counterparts: reads flags and files, creates a client, and calls the
 //! component's crate.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use api_config::{
     FeatureGateFlags, FeatureGates, Kubeconfig,
@@ -163,10 +167,17 @@ pub(crate) async fn kube_controller_manager(
     let accounts =
         controllers::ServiceAccounts::from_kubeconfig(&Kubeconfig::load(&args.kubeconfig)?, agent)?;
     let pages = diagnostics::Settings {
+        component,
+        address: SocketAddr::new(args.bind_address, args.secure_port),
+        identity: command.diagnostics.identity()?,
+        tls: command.diagnostics.policy()?,
+        client_ca: args.client_ca_file.clone(),
+        authentication: optional_client(args.authentication_kubeconfig.as_deref(), agent)?,
+        authorization: optional_client(args.authorization_kubeconfig.as_deref(), agent)?,
         metrics: config.metrics.clone(),
         features,
+        page: None,
         configuration: config.configz(),
-        ..command.diagnostics.settings(component, args.secure_port, agent)?
     };
     diagnostics::serve(pages, &tasks).await?;
     Ok(controllers::run(config, move |name| accounts.client(name), &tasks).await?)
@@ -177,6 +188,9 @@ pub(crate) async fn kube_controller_manager(
 pub(crate) struct Scheduler {
     #[command(flatten)]
     args: scheduler::Args,
+    /// Verifies client certificates of requests for metrics
+    #[arg(long)]
+    client_ca_file: Option<PathBuf>,
     #[command(flatten)]
     diagnostics: serving_flags::Args,
     #[command(flatten)]
@@ -233,11 +247,17 @@ pub(crate) async fn kube_scheduler(command: &Scheduler, tasks: rt::Tasks) -> Res
     let agent = &version::user_agent("kube-scheduler");
     let client = client(&kubeconfig, agent)?;
     let pages = diagnostics::Settings {
+        component,
+        address: SocketAddr::new(args.bind_address, args.secure_port),
+        identity: command.diagnostics.identity()?,
+        tls: command.diagnostics.policy()?,
+        client_ca: command.client_ca_file.clone(),
+        authentication: optional_client(args.authentication_kubeconfig.as_deref(), agent)?,
+        authorization: optional_client(args.authorization_kubeconfig.as_deref(), agent)?,
         metrics: config.metrics.clone(),
         features,
         page: Some(resource_page(&config)),
         configuration: config.configz(),
-        ..command.diagnostics.settings(component, args.secure_port, agent)?
     };
     diagnostics::serve(pages, &tasks).await?;
     Ok(scheduler::run(config, client, &tasks).await?)
@@ -251,4 +271,8 @@ fn log_features(features: &FeatureGates) {
 fn resource_page(config: &scheduler::Config) -> diagnostics::Page {
     let resources = config.resources.clone();
     diagnostics::Page { path: "/metrics/resources", text: Arc::new(move || resources.text()) }
+}
+
+fn optional_client(kubeconfig: Option<&Path>, agent: &str) -> Result<Option<Client>, Failure> {
+    kubeconfig.map(|path| client(path, agent)).transpose()
 }

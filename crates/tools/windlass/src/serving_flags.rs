@@ -1,34 +1,18 @@
 //! The flags of the pages that the controller manager and the scheduler serve over TLS. `diagnostics` serves the pages.
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    path::PathBuf,
-};
+use std::path::PathBuf;
 
 use api_config::{
     TlsFlags,
     known::{self, Flag, KnownFlags},
 };
-use client::Client;
 
 use crate::failure::Failure;
 
-/// The flags of every component that serves diagnostics, except the port, whose default differs.
+/// The flags of every component that serves diagnostics, except the address.
 #[derive(clap::Args, Clone, Debug)]
 #[group(skip)]
 pub(crate) struct Args {
-    /// Kubeconfig file for TokenReviews of requests for metrics and health
-    #[arg(long)]
-    authentication_kubeconfig: Option<PathBuf>,
-    /// Kubeconfig file for SubjectAccessReviews of requests for metrics and health
-    #[arg(long)]
-    authorization_kubeconfig: Option<PathBuf>,
-    /// Address to serve metrics and health checks on
-    #[arg(long, default_value = "0.0.0.0")]
-    bind_address: IpAddr,
-    /// CA file that verifies client certificates of requests for metrics and health
-    #[arg(long)]
-    client_ca_file: Option<PathBuf>,
     #[command(flatten)]
     tls: TlsFlags,
     #[command(flatten)]
@@ -85,34 +69,9 @@ impl known::Tables for IgnoredFlags {
 }
 
 impl Args {
-    /// Returns the settings of the pages of a component, without its metrics, features and configuration.
-    pub(crate) fn settings(
-        &self,
-        component: &'static str,
-        port: u16,
-        agent: &str,
-    ) -> Result<diagnostics::Settings, Failure> {
-        let client = |kubeconfig: &Option<PathBuf>| {
-            kubeconfig.as_deref().map(|path| Client::from_kubeconfig_file(path, agent)).transpose()
-        };
-        Ok(diagnostics::Settings {
-            component,
-            address: SocketAddr::new(self.bind_address, port),
-            identity: self.identity()?,
-            tls: self.policy()?,
-            client_ca: self.client_ca_file.clone(),
-            authentication: client(&self.authentication_kubeconfig)?,
-            authorization: client(&self.authorization_kubeconfig)?,
-            metrics: Default::default(),
-            features: Default::default(),
-            page: None,
-            configuration: Default::default(),
-        })
-    }
-
     /// Returns the serving certificate and its key. Flags that request missing security features are errors, and
     /// ignored flags are logged.
-    fn identity(&self) -> Result<Option<(PathBuf, PathBuf)>, Failure> {
+    pub(crate) fn identity(&self) -> Result<Option<(PathBuf, PathBuf)>, Failure> {
         if let Some((flag, reason)) = self.refused.given().next() {
             return Err(format!("--{flag} is not supported: {reason}; start without it").into());
         }
@@ -121,7 +80,7 @@ impl Args {
     }
 
     /// Returns the permitted TLS versions and cipher suites.
-    fn policy(&self) -> Result<diagnostics::TlsPolicy, Failure> {
+    pub(crate) fn policy(&self) -> Result<diagnostics::TlsPolicy, Failure> {
         Ok(diagnostics::TlsPolicy::new(&self.tls.tls_min_version, &self.tls.tls_cipher_suites)?)
     }
 }
