@@ -12,8 +12,6 @@ pub enum NameRule {
     Subdomain,
     /// A lowercase RFC 1123 label.
     Label,
-    /// An RFC 1035 label, as for Services.
-    Label1035,
     /// Any name that is a valid path segment (RBAC kinds).
     PathSegment,
     /// A key of a ConfigMap, as for LeaseCandidates.
@@ -28,7 +26,6 @@ impl NameRule {
         match self {
             Self::Subdomain => validation::dns1123_subdomain(name),
             Self::Label => validation::dns1123_label(name),
-            Self::Label1035 => validation::dns1035_label(name),
             Self::PathSegment => validation::path_segment_name(name),
             Self::ConfigMapKey => validation::config_map_key(name),
             Self::Any => Vec::new(),

@@ -102,6 +102,16 @@ const SELECTABLE: [Selectable; 9] = [
 
 fn check_pod(pod: &Value, errors: &mut ErrorList) {
     spec::check(pod.at("spec"), &Path::new("spec"), errors);
+    for list in ["initContainers", "containers", "ephemeralContainers"] {
+        for (i, container) in pod.at("spec").items(list).iter().enumerate() {
+            let image = container.text("image");
+            if image.trim() != image {
+                let path = Path::new("spec").child(list).index(i).child("image");
+                let detail = "must not have leading or trailing whitespace";
+                errors.push(FieldError::invalid(&path, image, detail));
+            }
+        }
+    }
 }
 
 /// Validates a workload's Pod template, whose labels must match the workload's selector.

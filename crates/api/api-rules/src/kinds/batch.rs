@@ -195,9 +195,18 @@ fn check_job_spec(
     crate::fields::check(spec, JOB_SPEC, path, errors);
     check_indexes(spec, path, errors);
     check_failure_policy(spec, path, errors);
-    if spec.text("completionMode") == "Indexed" && !spec.has("completions") {
-        let detail = "when completion mode is Indexed";
-        errors.push(FieldError::required(&path.child("completions"), detail));
+    if spec.text("completionMode") == "Indexed" {
+        if !spec.has("completions") {
+            let detail = "when completion mode is Indexed";
+            errors.push(FieldError::required(&path.child("completions"), detail));
+        }
+        let parallelism = spec.int("parallelism");
+        if parallelism > MAX_INDEXED_PARALLELISM {
+            let detail = format!(
+                "must be less than or equal to {MAX_INDEXED_PARALLELISM} when completion mode is Indexed"
+            );
+            errors.push(FieldError::invalid(&path.child("parallelism"), parallelism, detail));
+        }
     }
     if spec.has("backoffLimitPerIndex") && spec.text("completionMode") != "Indexed" {
         errors.push(FieldError::invalid(
@@ -215,6 +224,9 @@ fn check_job_spec(
         errors.push(FieldError::invalid(&path, spec.text("template.spec.restartPolicy"), detail));
     }
 }
+
+/// The maximum number of Pods of an indexed Job that run at the same time.
+const MAX_INDEXED_PARALLELISM: i64 = 100_000;
 
 const JOB_SPEC: &[FieldRule] = &[
     ("podFailurePolicy.rules[].onPodConditions[].type", IsText(validation::qualified_name)),

@@ -2,7 +2,8 @@
 
 use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
 use base64::{Engine, engine::general_purpose::STANDARD};
-use serde_json::Value;
+use serde::de::IgnoredAny;
+use serde_json::{Map, Value};
 
 use crate::strategy::Strategy;
 
@@ -127,12 +128,14 @@ fn check_secret(secret: &Value, errors: &mut ErrorList) {
     }
     if let Some(config) = key(".dockerconfigjson")
         && let Ok(bytes) = STANDARD.decode(config)
-        && serde_json::from_slice::<Value>(&bytes).is_err()
+        && serde_json::from_slice::<Map<String, Value>>(&bytes).is_err()
     {
-        errors.push(FieldError::invalid(
-            &data.key(".dockerconfigjson"),
-            "<secret contents redacted>",
-            "invalid character",
-        ));
+        let detail = if serde_json::from_slice::<IgnoredAny>(&bytes).is_ok() {
+            "json: cannot unmarshal the value into Go value of type map[string]interface {}"
+        } else {
+            "invalid character"
+        };
+        let path = data.key(".dockerconfigjson");
+        errors.push(FieldError::invalid(&path, "<secret contents redacted>", detail));
     }
 }

@@ -87,8 +87,11 @@ fn check_rule(rule: &Value, path: &Path, errors: &mut ErrorList) {
     for (i, rule) in rule.items("nonResourceRules").iter().enumerate() {
         let path = path.child("nonResourceRules").index(i).child("nonResourceURLs");
         for (j, url) in rule.items("nonResourceURLs").iter().enumerate() {
-            if url.as_str().unwrap_or_default().is_empty() {
+            let url = url.as_str().unwrap_or_default();
+            if url.is_empty() {
                 errors.push(FieldError::invalid(&path.index(j), "", "must not be empty"));
+            } else if url != "*" && !url.starts_with('/') {
+                errors.push(FieldError::invalid(&path.index(j), url, "must start with slash"));
             }
         }
     }
@@ -179,6 +182,12 @@ pub(crate) static PRIORITY_LEVEL: Strategy = Strategy {
         if response.has("queuing") && hand > queues {
             let detail = format!("should not be greater than queues ({queues})");
             errors.push(FieldError::invalid(&queuing.child("handSize"), hand, detail));
+        } else if response.has("queuing") && queues > 0 && entropy_bits(queues, hand) > 60.0 {
+            let detail = format!(
+                "required entropy bits of deckSize {queues} and handSize {hand} should not be \
+                 greater than 60"
+            );
+            errors.push(FieldError::invalid(&queuing.child("handSize"), hand, detail));
         }
     },
     fields: LEVEL,
@@ -186,6 +195,14 @@ pub(crate) static PRIORITY_LEVEL: Strategy = Strategy {
 };
 
 const MAX: i64 = i32::MAX as i64;
+
+/// The maximum number of queues of a level.
+const MAX_QUEUES: i64 = 10_000_000;
+
+/// Returns the number of bits of a flow's hash that deal its hand of queues.
+fn entropy_bits(queues: i64, hand: i64) -> f64 {
+    ((queues as f64).log2() * hand as f64).ceil()
+}
 
 const LEVEL: &[FieldRule] = &[
     ("spec.limited.nominalConcurrencyShares", Within(0, MAX, "must be a non-negative integer")),
@@ -196,6 +213,10 @@ const LEVEL: &[FieldRule] = &[
     ),
     ("spec.limited.limitResponse.type", IsOneOf(&["Queue", "Reject"])),
     ("spec.limited.limitResponse.queuing.queues", Within(1, MAX, "must be positive")),
+    (
+        "spec.limited.limitResponse.queuing.queues",
+        Within(i64::MIN, MAX_QUEUES, "must not be greater than 10000000"),
+    ),
     ("spec.limited.limitResponse.queuing.handSize", Within(1, MAX, "must be positive")),
     ("spec.limited.limitResponse.queuing.queueLengthLimit", Within(1, MAX, "must be positive")),
 ];

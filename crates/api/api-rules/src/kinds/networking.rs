@@ -60,6 +60,7 @@ pub(crate) static ENDPOINTS: Strategy = Strategy {
         ("subsets[].notReadyAddresses[].hostname", Text(validation::dns1123_label)),
         ("subsets[].notReadyAddresses[].nodeName", Text(validation::dns1123_subdomain)),
         ("subsets[].ports[].name", Text(validation::dns1123_label)),
+        ("subsets[].ports[].appProtocol", Text(validation::qualified_name)),
     ],
     create_on_update: true,
     warnings: |endpoints, _| {
@@ -287,7 +288,7 @@ fn check_backend(backend: &Value, path: &Path, errors: &mut ErrorList) {
             if service.blank("name") {
                 errors.push(FieldError::required(&path.child("name"), ""));
             } else {
-                for message in validation::dns1035_label(service.text("name")) {
+                for message in validation::dns1123_label(service.text("name")) {
                     let path = path.child("name");
                     errors.push(FieldError::invalid(&path, service.text("name"), message));
                 }
@@ -499,6 +500,7 @@ pub(crate) static IP_ADDRESS: Strategy = Strategy {
         }
     },
     fields: &[
+        ("spec.parentRef.group", TextIfAny(validation::dns1123_subdomain)),
         ("spec.parentRef.resource", Named(validation::path_segment_name)),
         ("spec.parentRef.name", Named(validation::path_segment_name)),
         ("spec.parentRef.namespace", Text(validation::path_segment_name)),

@@ -108,7 +108,7 @@ const SCOPES: [&str; 7] = [
 
 /// Reports whether a scope applies to all resources.
 fn applies_to(scope: &str, resources: &[&str]) -> bool {
-    resources.iter().all(|resource| match scope {
+    resources.iter().filter(|resource| is_quota_resource(resource)).all(|resource| match scope {
         "BestEffort" => *resource == "pods",
         "VolumeAttributesClass" => {
             matches!(*resource, "persistentvolumeclaims" | "requests.storage")

@@ -11,7 +11,8 @@ use crate::{
     fields::{
         FieldRule,
         Rule::{
-            IsOneOf, IsText, IsWithin, Named, OneOf, Required, TextIfAny, Unique, UniqueBy, Within,
+            IsOneOf, IsText, IsWithin, Labels, Named, OneOf, Required, Text, TextIfAny, Unique,
+            UniqueBy, Within,
         },
     },
     meta::check_immutable,
@@ -25,7 +26,7 @@ pub(crate) static DEVICE_CLASS: Strategy = Strategy {
     generation: true,
     check: |class, errors| {
         check_selectors(class.at("spec"), &Path::new("spec"), errors);
-        if let Some(name) = class.opt_text("spec.extendedResourceName") {
+        if let Some(name) = class.at("spec.extendedResourceName").as_str() {
             let is_valid = is_extended_resource(name)
                 && validation::qualified_name(&format!("requests.{name}")).is_empty();
             if !is_valid {
@@ -34,24 +35,35 @@ pub(crate) static DEVICE_CLASS: Strategy = Strategy {
                 errors.push(FieldError::invalid(&path, name, detail));
             }
         }
-        for (i, config) in class.items("spec.config").iter().enumerate() {
-            let parameters = config.at("opaque.parameters");
-            let path = Path::new("spec").child("config").index(i);
-            let path = path.child("opaque").child("parameters");
-            if config.has("opaque") && parameters.is_null() {
-                errors.push(FieldError::required(&path, ""));
-            } else if config.has("opaque") && !parameters.is_object() {
-                let detail = "must be a valid JSON object";
-                errors.push(FieldError::invalid(&path, "<value omitted>", detail));
-            }
-        }
+        let path = Path::new("spec").child("config");
+        check_configurations(class.items("spec.config"), &path, errors);
     },
-    fields: &[
-        ("spec.config[].opaque", Required("")),
-        ("spec.config[].opaque.driver", Named(validation::dns1123_subdomain)),
-    ],
     ..Strategy::PLAIN
 };
+
+const CONFIGURATION: &[FieldRule] =
+    &[("opaque", Required("")), ("opaque.driver", Named(driver_name))];
+
+/// Validates the configurations of a class or claim.
+fn check_configurations(configurations: &[Value], path: &Path, errors: &mut ErrorList) {
+    for (i, configuration) in configurations.iter().enumerate() {
+        let path = path.index(i);
+        crate::fields::check(configuration, CONFIGURATION, &path, errors);
+        let parameters = configuration.at("opaque.parameters");
+        let path = path.child("opaque").child("parameters");
+        if configuration.has("opaque") && parameters.is_null() {
+            errors.push(FieldError::required(&path, ""));
+        } else if configuration.has("opaque") && !parameters.is_object() {
+            let detail = "must be a valid JSON object";
+            errors.push(FieldError::invalid(&path, "<value omitted>", detail));
+        }
+    }
+}
+
+/// Validates the name of a driver. Capital letters are deprecated and valid.
+fn driver_name(name: &str) -> Vec<String> {
+    validation::dns1123_subdomain(&name.to_lowercase())
+}
 
 pub(crate) static CLAIM: Strategy = Strategy {
     status: Some(|| json!({})),
@@ -67,8 +79,65 @@ const DEVICES: &[FieldRule] = &[
     ("requests[].exactly.deviceClassName", Named(validation::dns1123_subdomain)),
     ("requests[].exactly.allocationMode", OneOf(&["All", "ExactCount"])),
     ("requests[].exactly.count", Within(1, MAX, "must be greater than zero")),
+    ("requests[].firstAvailable[].name", IsText(validation::dns1123_label)),
+    ("requests[].firstAvailable[].deviceClassName", Named(validation::dns1123_subdomain)),
+    ("requests[].firstAvailable[].allocationMode", OneOf(&["All", "ExactCount"])),
+    ("requests[].firstAvailable[].count", Within(1, MAX, "must be greater than zero")),
     ("constraints[].requests", Unique),
+    ("constraints[].matchAttribute", Text(qualified_attribute)),
+    ("constraints[].distinctAttribute", Text(qualified_attribute)),
+    ("config[].requests", Unique),
 ];
+
+const TOLERATION: &[FieldRule] = &[
+    ("key", TextIfAny(validation::qualified_name)),
+    ("operator", IsOneOf(&["Equal", "Exists"])),
+    ("value", TextIfAny(validation::label_value)),
+];
+
+/// Validates the tolerations of a request.
+fn check_tolerations(request: &Value, path: &Path, errors: &mut ErrorList) {
+    for (i, toleration) in request.items("tolerations").iter().enumerate() {
+        let path = path.child("tolerations").index(i);
+        crate::fields::check(toleration, TOLERATION, &path, errors);
+        if toleration.text("operator") == "Equal" && toleration.blank("key") {
+            let detail = "key must not be empty if the operator is Equal";
+            errors.push(FieldError::required(&path.child("key"), detail));
+        }
+        let effect = toleration.text("effect");
+        if !effect.is_empty() && !TAINT_EFFECTS.contains(&effect) {
+            errors.push(FieldError::not_supported(&path.child("effect"), effect, TAINT_EFFECTS));
+        }
+    }
+}
+
+/// The longest name of an attribute without its domain, in bytes.
+const ATTRIBUTE_LENGTH: usize = 32;
+
+/// Validates the name of an attribute with its domain, such as `gpu.example.com/memory`.
+fn qualified_attribute(name: &str) -> Vec<String> {
+    let Some((domain, name)) = name.split_once('/') else {
+        let mut messages = attribute_name(name);
+        let detail = "a fully qualified name must be a domain and a name separated by a slash";
+        messages.push(detail.to_owned());
+        return messages;
+    };
+    [validation::dns1123_subdomain(domain), attribute_name(name)].concat()
+}
+
+fn attribute_name(name: &str) -> Vec<String> {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    if name.len() > ATTRIBUTE_LENGTH {
+        return vec![format!("may not be more than {ATTRIBUTE_LENGTH} bytes")];
+    }
+    if name.chars().all(is_word) && name.starts_with(|c: char| is_word(c) && !c.is_ascii_digit()) {
+        return Vec::new();
+    }
+    let detail = "a valid C identifier must start with alphabetic character or '_', followed by a \
+        string of alphanumeric characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', \
+        regex used for validation is '[A-Za-z_][A-Za-z0-9_]*')";
+    vec![detail.to_owned()]
+}
 
 /// Validates the spec of a claim or claim template.
 fn check_claim(spec: &Value, path: &Path, errors: &mut ErrorList) {
@@ -80,8 +149,15 @@ fn check_claim(spec: &Value, path: &Path, errors: &mut ErrorList) {
     for (i, request) in devices.items("requests").iter().enumerate() {
         let path = path.child("requests").index(i);
         check_selectors(request.at("exactly"), &path.child("exactly"), errors);
+        check_tolerations(request.at("exactly"), &path.child("exactly"), errors);
+        let mut seen = HashSet::new();
         for (j, option) in request.items("firstAvailable").iter().enumerate() {
-            check_selectors(option, &path.child("firstAvailable").index(j), errors);
+            let path = path.child("firstAvailable").index(j);
+            check_selectors(option, &path, errors);
+            check_tolerations(option, &path, errors);
+            if !seen.insert(option.text("name")) {
+                errors.push(FieldError::duplicate(&path, option.text("name")));
+            }
         }
         if request.has("exactly") != request.blank("firstAvailable") {
             let detail = "exactly one of `exactly` or `firstAvailable` is required";
@@ -100,9 +176,8 @@ fn check_claim(spec: &Value, path: &Path, errors: &mut ErrorList) {
         None => names.contains(name),
         Some(pair) => subrequests.contains(&pair),
     };
-    for (i, constraint) in devices.items("constraints").iter().enumerate() {
-        let path = path.child("constraints").index(i);
-        for (j, name) in constraint.items("requests").iter().enumerate() {
+    let check_names = |referrer: &Value, path: &Path, errors: &mut ErrorList| {
+        for (j, name) in referrer.items("requests").iter().enumerate() {
             let name = name.as_str().unwrap_or_default();
             if !known(name) {
                 let detail = "must be the name of a request in the claim or the name of a request \
@@ -110,6 +185,15 @@ fn check_claim(spec: &Value, path: &Path, errors: &mut ErrorList) {
                 errors.push(FieldError::invalid(&path.child("requests").index(j), name, detail));
             }
         }
+    };
+    let configurations = path.child("config");
+    check_configurations(devices.items("config"), &configurations, errors);
+    for (i, configuration) in devices.items("config").iter().enumerate() {
+        check_names(configuration, &configurations.index(i), errors);
+    }
+    for (i, constraint) in devices.items("constraints").iter().enumerate() {
+        let path = path.child("constraints").index(i);
+        check_names(constraint, &path, errors);
         if constraint.blank("matchAttribute") == constraint.blank("distinctAttribute") {
             let detail = "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, \
                 but multiple fields are set";
@@ -158,8 +242,8 @@ fn count_devices(object: &mut Value, devices: &str) {
 /// The maximum number of conditions of a rule.
 const MAX_CONDITIONS: usize = 8;
 
-/// The effects of taints of a rule. A rule with `None` only shows which Pods another effect would concern.
-const RULE_EFFECTS: &[&str] = &["NoExecute", "NoSchedule", "None"];
+/// The effects of taints. A rule with `None` only shows which Pods another effect would concern.
+const TAINT_EFFECTS: &[&str] = &["NoExecute", "NoSchedule", "None"];
 
 pub(crate) static TAINT_RULE: Strategy = Strategy {
     status: Some(|| json!({})),
@@ -181,7 +265,7 @@ pub(crate) static TAINT_RULE: Strategy = Strategy {
     },
     check: |rule, errors| {
         let (taint, path) = (rule.at("spec.taint"), Path::new("spec").child("taint"));
-        crate::fields::check(taint, TAINT, &path, errors);
+        check_taint(taint, &path, errors);
         if !taint.is_object() {
             errors.push(FieldError::required(&path, ""));
         }
@@ -203,10 +287,18 @@ pub(crate) static TAINT_RULE: Strategy = Strategy {
 };
 
 const TAINT: &[FieldRule] = &[
-    ("key", Named(validation::qualified_name)),
+    ("key", IsText(validation::qualified_name)),
     ("value", TextIfAny(validation::label_value)),
-    ("effect", IsOneOf(RULE_EFFECTS)),
+    ("effect", Required("")),
 ];
+
+fn check_taint(taint: &Value, path: &Path, errors: &mut ErrorList) {
+    crate::fields::check(taint, TAINT, path, errors);
+    let effect = taint.text("effect");
+    if !effect.is_empty() && !TAINT_EFFECTS.contains(&effect) {
+        errors.push(FieldError::not_supported(&path.child("effect"), effect, TAINT_EFFECTS));
+    }
+}
 
 /// Sets the time of taints without one to the time of the write.
 fn date_taints(slice: &mut Value, now: &str) {
@@ -223,6 +315,7 @@ pub(crate) static CLAIM_TEMPLATE: Strategy = Strategy {
         let path = Path::new("spec").child("spec");
         check_claim(template.at("spec.spec"), &path, errors);
     },
+    fields: &[("spec.metadata.labels", Labels)],
     check_update: |new, old, errors| check_immutable(new, old, "spec", errors),
     ..Strategy::PLAIN
 };
@@ -256,7 +349,7 @@ pub(crate) static SLICE: Strategy = Strategy {
 };
 
 const SLICE_FIELDS: &[FieldRule] = &[
-    ("spec.driver", Named(validation::dns1123_subdomain)),
+    ("spec.driver", Named(driver_name)),
     ("spec.pool.name", Named(pool_name)),
     ("spec.nodeName", TextIfAny(validation::dns1123_subdomain)),
     ("spec.pool.generation", Within(0, MAX, "must be greater than or equal to zero")),
@@ -279,7 +372,11 @@ fn check_slice(slice: &Value, errors: &mut ErrorList) {
         errors.push(FieldError::required(&path, detail));
     }
     for (i, device) in spec.items("devices").iter().enumerate() {
-        let path = path.child("devices").index(i).child("attributes");
+        let path = path.child("devices").index(i);
+        for (j, taint) in device.items("taints").iter().enumerate() {
+            check_taint(taint, &path.child("taints").index(j), errors);
+        }
+        let path = path.child("attributes");
         for (name, attribute) in device.pairs("attributes") {
             if attribute.as_object().is_none_or(|values| values.len() != 1) {
                 let detail = "exactly one value must be specified";
@@ -288,8 +385,20 @@ fn check_slice(slice: &Value, errors: &mut ErrorList) {
             if attribute.text("string").len() > 64 {
                 errors.push(FieldError::too_long(&path.key(name).child("string"), 64));
             }
+            if let Some(version) = attribute.at("version").as_str()
+                && !is_semantic_version(version)
+            {
+                let detail = "must be a string compatible with semver.org spec 2.0.0";
+                let path = path.key(name).child("version");
+                errors.push(FieldError::invalid(&path, version, detail));
+            }
         }
     }
+}
+
+/// Reports whether a text of at most 64 bytes is a semantic version.
+fn is_semantic_version(text: &str) -> bool {
+    text.len() <= 64 && semver::Version::parse(text).is_ok()
 }
 
 #[cfg(test)]
@@ -326,7 +435,7 @@ mod tests {
         let errors = |rule: &Value| TAINT_RULE.create_errors(rule, false);
         assert!(errors(&fresh).is_empty() && errors(&old).is_empty());
         let wrong = errors(&rule(json!({"key": "", "effect": "PreferNoSchedule"})));
-        assert_eq!(wrong.len(), 2, "{wrong:?}");
+        assert_eq!(wrong.len(), 3, "{wrong:?}");
         assert_eq!(errors(&json!({"metadata": {"name": "x"}})).len(), 1);
         // The time is that of the effect.
         let mut other = old.clone();

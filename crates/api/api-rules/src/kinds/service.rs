@@ -23,7 +23,7 @@ use crate::{
 pub(crate) static SERVICE: Strategy = Strategy {
     storage_path: Some("services/specs"),
     allocated: true,
-    name: NameRule::Label1035,
+    name: NameRule::Label,
     status: Some(|| json!({"loadBalancer": {}})),
     own_defaults: defaults,
     own_create: |service, _| {

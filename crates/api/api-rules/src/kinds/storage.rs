@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 
 use crate::{
     fields::{
-        Rule::{Amount, IsText, Named, Required, Selector, Text, Unique, UniqueBy, Within},
+        Rule::{
+            Amount, IsText, Named, Required, Selector, Text, TextIfAny, Unique, UniqueBy, Within,
+        },
         validate_one_of, validate_optional_one_of,
     },
     meta::check_immutable,
@@ -27,6 +29,7 @@ pub(crate) static CLAIM: Strategy = Strategy {
     check: |claim, errors| {
         check_volume_claim_spec(claim.at("spec"), &Path::new("spec"), errors);
     },
+    fields: &[("spec.volumeAttributesClassName", TextIfAny(validation::dns1123_subdomain))],
     check_update: check_claim_update,
     selectable: &[("name", |claim| claim.name().to_owned())],
     warnings: |claim, _| {
@@ -244,6 +247,11 @@ fn check_volume(volume: &Value, errors: &mut ErrorList) {
     }
 }
 
+/// Validates the name of a CSI driver, which may have capital letters.
+fn csi_driver_name(name: &str) -> Vec<String> {
+    validation::dns1123_subdomain(&name.to_lowercase())
+}
+
 pub(crate) static STORAGE_CLASS: Strategy = Strategy {
     check: |class, errors| {
         if class.blank("provisioner") {
@@ -397,7 +405,7 @@ pub(crate) static CSI_NODE: Strategy = Strategy {
     },
     fields: &[
         ("spec.drivers", UniqueBy("name")),
-        ("spec.drivers[].name", Named(validation::dns1123_subdomain)),
+        ("spec.drivers[].name", Named(csi_driver_name)),
         (
             "spec.drivers[].allocatable.count",
             Within(0, i64::MAX, "must be greater than or equal to 0"),
@@ -419,7 +427,7 @@ pub(crate) static ATTACHMENT: Strategy = Strategy {
         }
     },
     fields: &[
-        ("spec.attacher", Named(validation::dns1123_subdomain)),
+        ("spec.attacher", Named(csi_driver_name)),
         ("spec.nodeName", Named(validation::dns1123_subdomain)),
         ("spec.source.persistentVolumeName", Text(validation::dns1123_subdomain)),
     ],

@@ -317,7 +317,7 @@ fn validates_names() {
     assert!(named("", "configmaps", "A"));
     assert!(!named("", "configmaps", "a.b"));
     assert!(named("", "namespaces", "a.b"));
-    assert!(named("", "services", "1a"));
+    assert!(!named("", "services", "1a") && named("", "services", "a.b"));
     assert!(named("apps", "statefulsets", "a.b") && !named("apps", "deployments", "a.b"));
     assert!(!named("rbac.authorization.k8s.io", "clusterroles", "system:A"));
     assert!(named("rbac.authorization.k8s.io", "clusterroles", "a/b"));
@@ -564,4 +564,109 @@ fn warns_in_upstream_words() {
         warnings(&new, Some(&old)),
         ["spec.template.spec.hostAliases[1].ip: duplicate ip \"::1\""]
     );
+}
+
+/// Each object has one mistake that upstream's v1.36.2 rejects, with the field that it names.
+#[test]
+fn rejects_mistakes_that_upstream_rejects() {
+    let wrong = |group: &str, resource: &str, object: Value| {
+        let object = made(group, resource, object);
+        let errors = strategy(group, resource).create_errors(&object, false);
+        errors.iter().map(|error| error.field.as_str().to_owned()).collect::<Vec<_>>()
+    };
+    let has = |group: &str, resource: &str, object: Value, field: &str| {
+        let found = wrong(group, resource, object);
+        assert!(found.iter().any(|name| name == field), "{resource}: {field} is not in {found:?}");
+    };
+    let (dra, flows) = ("resource.k8s.io", "flowcontrol.apiserver.k8s.io");
+    let claim = |devices: Value| json!({"spec": {"devices": devices}});
+    let request = |tolerations: Value| {
+        let exactly = json!({"deviceClassName": "c", "tolerations": tolerations});
+        claim(json!({"requests": [{"name": "r", "exactly": exactly}]}))
+    };
+    let requests = "spec.devices.requests[0]";
+    for (toleration, field) in [
+        (json!({"key": "-a", "operator": "Exists"}), "key"),
+        (json!({"key": "a", "operator": "Similar"}), "operator"),
+        (json!({"key": "a", "operator": "Equal", "value": "-a"}), "value"),
+        (json!({"operator": "Equal", "value": "a"}), "key"),
+        (json!({"key": "a", "operator": "Exists", "effect": "Evict"}), "effect"),
+    ] {
+        let field = format!("{requests}.exactly.tolerations[0].{field}");
+        has(dra, "resourceclaims", request(json!([toleration])), &field);
+    }
+    let alternatives = |list: Value| {
+        claim(json!({"requests": [{"name": "r", "firstAvailable": list}],
+            "config": [{"requests": ["other"], "opaque": {"driver": "-a"}}],
+            "constraints": [{"requests": ["r"], "matchAttribute": "a"}]}))
+    };
+    for (list, field) in [
+        (json!([{"name": "", "deviceClassName": "c"}]), "firstAvailable[0].name"),
+        (json!([{"name": "a"}]), "firstAvailable[0].deviceClassName"),
+        (json!([{"name": "a", "deviceClassName": "c", "count": -1}]), "firstAvailable[0].count"),
+        (
+            json!([{"name": "a", "deviceClassName": "c"}, {"name": "a", "deviceClassName": "c"}]),
+            "firstAvailable[1]",
+        ),
+    ] {
+        has(dra, "resourceclaims", alternatives(list), &format!("{requests}.{field}"));
+    }
+    for field in ["config[0].requests[0]", "config[0].opaque.driver", "config[0].opaque.parameters"]
+    {
+        has(dra, "resourceclaims", alternatives(json!([])), &format!("spec.devices.{field}"));
+    }
+    has(
+        dra,
+        "resourceclaims",
+        alternatives(json!([])),
+        "spec.devices.constraints[0].matchAttribute",
+    );
+    let device = |device: Value| {
+        json!({"spec": {"driver": "D.example.com", "nodeName": "n", "devices": [device],
+            "pool": {"name": "p", "resourceSliceCount": 1}}})
+    };
+    assert_eq!(wrong(dra, "resourceslices", device(json!({"name": "d"}))), Vec::<String>::new());
+    let slice = device(json!({"name": "d", "attributes": {"v": {"version": "1.2"}}}));
+    has(dra, "resourceslices", slice, "spec.devices[0].attributes[v].version");
+    let slice = device(json!({"name": "d", "taints": [{"key": "a", "effect": "Evict"}]}));
+    has(dra, "resourceslices", slice, "spec.devices[0].taints[0].effect");
+    let queuing = json!({"queues": 65536, "handSize": 6, "queueLengthLimit": 1});
+    let level = json!({"spec": {"type": "Limited", "limited": {
+        "limitResponse": {"type": "Queue", "queuing": queuing}}}});
+    let hand = "spec.limited.limitResponse.queuing.handSize";
+    has(flows, "prioritylevelconfigurations", level, hand);
+    let rule = json!({"subjects": [{"kind": "User", "user": {"name": "u"}}],
+        "nonResourceRules": [{"verbs": ["get"], "nonResourceURLs": ["healthz"]}]});
+    let flow = json!({"spec": {"priorityLevelConfiguration": {"name": "p"}, "rules": [rule]}});
+    has(flows, "flowschemas", flow, "spec.rules[0].nonResourceRules[0].nonResourceURLs[0]");
+    let toleration = json!({"key": "k", "operator": "Exists"});
+    let class = json!({"handler": "h", "scheduling": {"tolerations": [toleration, toleration]}});
+    has("node.k8s.io", "runtimeclasses", class, "scheduling.tolerations[1]");
+    let node = json!({"spec": {"podCIDR": "wide", "podCIDRs": ["10.0.0.0/24"]}});
+    has("", "nodes", node, "spec.podCIDRs[0]");
+    let subset = json!({"addresses": [{"ip": "1.2.3.4"}],
+        "ports": [{"port": 80, "protocol": "TCP", "appProtocol": "-a"}]});
+    has("", "endpoints", json!({"subsets": [subset]}), "subsets[0].ports[0].appProtocol");
+    let spec = json!({"accessModes": ["ReadWriteOnce"], "volumeAttributesClassName": "-a",
+        "resources": {"requests": {"storage": "1Gi"}}});
+    has("", "persistentvolumeclaims", json!({"spec": spec}), "spec.volumeAttributesClassName");
+    let csi =
+        json!({"driver": "d", "volumeHandle": "h", "controllerExpandSecretRef": {"name": "n"}});
+    let spec =
+        json!({"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "csi": csi});
+    let field = "spec.csi.controllerExpandSecretRef.namespace";
+    has("", "persistentvolumes", json!({"spec": spec}), field);
+    let secret = json!({"type": "kubernetes.io/dockerconfigjson",
+        "stringData": {".dockerconfigjson": "0"}});
+    has("", "secrets", secret, "data[.dockerconfigjson]");
+    let parent = json!({"group": "-a", "resource": "r", "name": "n"});
+    has(
+        "networking.k8s.io",
+        "ipaddresses",
+        json!({"spec": {"parentRef": parent}}),
+        "spec.parentRef.group",
+    );
+    let quota = json!({"spec": {"hard": {"pods": "1", "count/jobs.batch": "1"}, "scopes": ["Terminating"]}});
+    let found = wrong("", "resourcequotas", quota);
+    assert!(found.iter().all(|field| !field.starts_with("spec")), "{found:?}");
 }

@@ -123,9 +123,6 @@ impl<'a> Walk<'a> {
         let (image, path) = (container.text("image"), path.child("image"));
         if image.is_empty() {
             self.errors.push(FieldError::required(&path, ""));
-        } else if image.trim() != image {
-            let detail = "must not have leading or trailing whitespace";
-            self.errors.push(FieldError::invalid(&path, image, detail));
         }
     }
 

@@ -99,7 +99,14 @@ pub(crate) fn check_fields(kind: &str, source: &Value, path: &Path, errors: &mut
             for message in validation::dns1123_subdomain(&name.to_lowercase()) {
                 errors.push(FieldError::invalid(&path.child("driver"), name, message));
             }
-            validate_secret_reference(source, "nodePublishSecretRef", path, errors);
+            for reference in [
+                "controllerPublishSecretRef",
+                "controllerExpandSecretRef",
+                "nodePublishSecretRef",
+                "nodeExpandSecretRef",
+            ] {
+                validate_secret_reference(source, reference, path, errors);
+            }
         }
         "emptyDir" => {
             let size = api_meta::Quantity::parse(source.text("sizeLimit"));
