@@ -1,4 +1,4 @@
-//! `cargo xtask test-cmd`: runs upstream's tests of kubectl (`test/cmd`) against a control plane, and writes their page.
+//! `cargo xtask test-cmd`: runs upstream's tests of kubectl (`test/cmd`) against a control plane, and writes a page.
 
 use std::{
     collections::BTreeMap,

@@ -157,8 +157,8 @@ impl Cert {
         Ok(format!("sha256:{}", HEXLOWER.encode(hash.as_ref())))
     }
 
-    /// Reports whether verifiers accept the certificate as an authority. One of version 1 or 2 cannot say that it is one,
-    /// and is accepted.
+    /// Reports whether verifiers accept the certificate as an authority. Those of version 1 and 2 cannot say that they
+    /// are authorities, and are accepted.
     pub(crate) fn may_be_authority(&self) -> Result<bool, Error> {
         let cert = self.parse()?;
         Ok(cert.is_ca() || cert.version() != X509Version::V3)

@@ -1,6 +1,7 @@
 //! The scheduler as a state machine: cluster state in, decisions out.
 
 mod consult;
+mod consultations;
 mod gang;
 mod give_up;
 
@@ -143,7 +144,7 @@ pub struct Core {
     pending: VecDeque<Decision>,
     /// The results for PodGroups that [`Core::take_outcomes`] has yet to return.
     outcomes: Vec<GroupOutcome>,
-    consultations: consult::Consultations,
+    consultations: consultations::Consultations,
     /// The number of events before the attempt that an answer of extenders continues.
     attempt_began: Option<u64>,
 }
@@ -168,7 +169,7 @@ impl Core {
             trial: HashSet::new(),
             pending: VecDeque::new(),
             outcomes: Vec::new(),
-            consultations: consult::Consultations::default(),
+            consultations: consultations::Consultations::default(),
             attempt_began: None,
         }
     }

@@ -21,9 +21,8 @@ use crate::state::Shared;
 pub(crate) use call::CallError;
 pub use settings::Extender;
 pub(crate) use settings::compile;
+use wire::shorten;
 
-/// The longest text of an extender that is shown to users, in bytes.
-const TEXT_LIMIT: usize = 1024;
 /// The number of different reasons of one extender that are shown; others are counted together.
 const REASONS_LIMIT: usize = 16;
 const OTHER_REASONS: &str = "node(s) were rejected by an extender for other reasons";
@@ -37,12 +36,6 @@ pub(crate) struct Extenders {
     shared: Arc<Shared>,
     /// The Nodes as the API has them, for extenders that do not cache nodes.
     nodes: Option<Informer<Value>>,
-}
-
-/// Cuts a text of an extender to a length that fits into Events and conditions.
-fn shorten(mut text: String) -> String {
-    text.truncate(text.floor_char_boundary(TEXT_LIMIT));
-    text
 }
 
 impl Extenders {
@@ -260,6 +253,6 @@ mod tests {
         assert_eq!(limited.len(), 100);
         assert_eq!(limited[REASONS_LIMIT - 1].message, "reason 15");
         assert!(limited[REASONS_LIMIT..].iter().all(|node| node.message == OTHER_REASONS));
-        assert_eq!(shorten("é".repeat(TEXT_LIMIT)).len(), TEXT_LIMIT);
+        assert_eq!(shorten("é".repeat(1024)).len(), 1024);
     }
 }

@@ -1,17 +1,14 @@
 //! Consultation of extenders: a Pod that concerns one is decided in steps, with a question to the extenders in between.
 //!
-//! One Pod is consulted about at a time, so that extenders see one attempt after another, as upstream's do. Pods that
-//! concern no extender are decided meanwhile.
+//! Extenders are asked about a single Pod at a time, so that they see one attempt after another, as upstream's do. Pods
+//! that concern no extender are decided meanwhile.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-};
+use std::{cmp::Reverse, collections::HashMap, sync::Arc};
 
 use super::{
     Core, Decision, Failure,
-    give_up::{NO_CANDIDATE, Rejection},
+    consultations::{AskedNodes, OpenQuestion, Rejection, Subject},
+    give_up::NO_CANDIDATE,
 };
 use crate::{
     extenders::{Answer, Consultation, NodeOpinions, NodeVictims, Question, Roles},
@@ -19,57 +16,8 @@ use crate::{
     pod::Pod,
     preempt::{Candidate, pick},
     queue::EXTENDERS,
-    schedule::{Diagnosis, Feasible, Placement, find_feasible, schedule_among},
+    schedule::{Feasible, Placement, find_feasible, schedule_among},
 };
-
-/// The consultation in progress and the Pods that wait for its end.
-#[derive(Default)]
-pub(super) struct Consultations {
-    /// The number of the next question.
-    next: u64,
-    open: Option<OpenQuestion>,
-    /// The Pods that concern extenders, by priority and then arrival.
-    waiting: BTreeSet<(Reverse<i32>, u64, Arc<str>)>,
-    /// The number of Pods that have waited so far.
-    arrivals: u64,
-}
-
-impl Consultations {
-    /// Returns the state for a new core, in which late answers to earlier questions have no effect.
-    pub(super) fn restart(&self) -> Self {
-        Self { next: self.next, ..Self::default() }
-    }
-
-    /// Returns the number of Pods that extenders are or will be asked about.
-    pub(super) fn pods(&self) -> usize {
-        self.waiting.len() + usize::from(self.open.is_some())
-    }
-}
-
-/// A question without an answer so far.
-struct OpenQuestion {
-    id: u64,
-    uid: Arc<str>,
-    /// The number of events before the attempt.
-    events: u64,
-    subject: Subject,
-}
-
-enum Subject {
-    /// The nominated node of the Pod.
-    Nomination(Arc<str>),
-    Nodes(AskedNodes),
-    Victims(Rejection),
-}
-
-/// The nodes of a question and, in case that none is accepted, the state of the others.
-struct AskedNodes {
-    nodes: Vec<Arc<str>>,
-    evaluated: usize,
-    diagnosis: Diagnosis,
-    /// The names of the nodes on which preemption might help: indices may change until the answer.
-    preemptible: Vec<Arc<str>>,
-}
 
 impl Core {
     /// Returns the calls that extenders support for a Pod.

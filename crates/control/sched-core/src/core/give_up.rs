@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Core, Decision, Failure};
+use super::{Core, Decision, Failure, consultations::Rejection};
 use crate::{
     explain,
     observe::{Stage, StageResult},
@@ -10,18 +10,6 @@ use crate::{
     preempt::{Candidate, pick, preempt},
     schedule::Diagnosis,
 };
-
-/// The reasons why a Pod fits nowhere, before preemption.
-#[derive(Debug)]
-pub(super) struct Rejection {
-    message: String,
-    /// The message of DynamicResources about the deallocation of claims.
-    devices: Option<&'static str>,
-    blocking_claim: Option<(Box<str>, Box<str>)>,
-    /// The plugins that rejected the Pod, as a bit set.
-    plugins: u32,
-    is_error: bool,
-}
 
 /// Upstream's message if extenders have left no node for preemption.
 pub(super) const NO_CANDIDATE: &str = "no candidate node for preemption";

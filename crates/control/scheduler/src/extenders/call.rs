@@ -13,10 +13,10 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::{
-    Extender, shorten,
+    settings::Extender,
     wire::{
         BindingArgs, BindingResult, ExtenderArgs, FilterResult, HostPriority, MetaVictims,
-        PreemptionArgs, PreemptionResult, SentUid, Victims,
+        PreemptionArgs, PreemptionResult, SentUid, Victims, shorten,
     },
 };
 

@@ -189,7 +189,7 @@ fn transport(
     Ok(if server_name.is_empty() { transport } else { transport.with_server_name(&server_name) })
 }
 
-/// One PEM text of the settings: from the configuration, or from a file that may change.
+/// A PEM text of the settings: from the configuration, or from a file that may change.
 #[derive(Clone)]
 enum Pem {
     Data(Vec<u8>),

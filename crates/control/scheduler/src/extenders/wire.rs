@@ -5,8 +5,18 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use api_meta::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+/// The longest text of an extender that is shown to users, in bytes.
+const TEXT_LIMIT: usize = 1024;
+
+/// Cuts a text of an extender to a length that fits into Events and conditions.
+pub(super) fn shorten(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(TEXT_LIMIT));
+    text
+}
 
 /// The request of the calls that filter and score.
 #[derive(Serialize)]
@@ -20,12 +30,12 @@ pub(super) struct ExtenderArgs<'a> {
 /// A NodeList.
 #[derive(Serialize)]
 pub(super) struct SentNodes<'a> {
-    pub(super) metadata: EmptyMetadata,
+    pub(super) metadata: NoFields,
     pub(super) items: Vec<&'a Value>,
 }
 
 #[derive(Serialize)]
-pub(super) struct EmptyMetadata {}
+pub(super) struct NoFields {}
 
 /// The answer to a call that filters.
 #[derive(Default, Deserialize)]
@@ -56,12 +66,7 @@ pub(super) struct ReceivedNodes {
 
 #[derive(Deserialize)]
 pub(super) struct ReceivedNode {
-    pub(super) metadata: ReceivedMetadata,
-}
-
-#[derive(Deserialize)]
-pub(super) struct ReceivedMetadata {
-    pub(super) name: String,
+    pub(super) metadata: ObjectMeta,
 }
 
 /// The score of a node.
@@ -150,7 +155,7 @@ impl<'a> ExtenderArgs<'a> {
         objects: Option<&'a [Arc<Value>]>,
     ) -> Self {
         let nodes = objects.map(|objects| SentNodes {
-            metadata: EmptyMetadata {},
+            metadata: NoFields {},
             items: objects.iter().map(|node| &**node).collect(),
         });
         let node_names = nodes.is_none().then(|| names.iter().map(|name| &**name).collect());

@@ -16,8 +16,8 @@ pub(crate) struct TargetFlags {
     /// The program that creates the cloud's resources
     #[arg(long = "target", value_name = "TARGET", value_enum, default_value_t)]
     pub(crate) program: Target,
-    /// The directory for the configuration of --target=terraform [default: out/terraform] or, in update cluster on metal,
-    /// for the machines' boot configurations
+    /// The directory for the configuration of --target=terraform [default: out/terraform] or, in update cluster on
+    /// metal, for the machines' boot configurations
     #[arg(long)]
     pub(crate) out: Option<String>,
     /// A file for aws, gce and metal with hashes of files, and with facts that are then not queried from the cloud

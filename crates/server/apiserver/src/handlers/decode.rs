@@ -241,8 +241,8 @@ pub(crate) fn decode_applied(
     Ok(decoded.value)
 }
 
-/// Decodes a patched tree like a body. Upstream converts the result of a `strategic` merge patch, and quotes the patch in
-/// errors. It decodes the results of other patches, and quotes these.
+/// Decodes a patched tree like a body. Upstream converts the result of a `strategic` merge patch, and quotes the patch
+/// in errors. It decodes the results of other patches, and quotes these.
 pub(crate) fn decode_patched(
     call: &Call,
     tree: &Value,
