@@ -28,7 +28,9 @@ fn same(a: &Value, b: &Value) -> bool {
 pub(super) fn validate_admin_access(authorized: &AuthorizedRequest<'_>, errors: &mut ErrorList) {
     let template = authorized.request.resource == "resourceclaimtemplates";
     let requests = if template { "spec.spec.devices.requests" } else { "spec.devices.requests" };
-    let wants = |request: &Value| request.flag("exactly.adminAccess");
+    // v1beta1 has the fields of `exactly` in the request.
+    let wants =
+        |request: &Value| request.flag("exactly.adminAccess") || request.flag("adminAccess");
     if let (None, Some(at)) =
         (authorized.old, authorized.new.items(requests).iter().position(wants))
     {

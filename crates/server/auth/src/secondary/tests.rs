@@ -94,12 +94,16 @@ fn errors(
 #[test]
 fn requires_admin_namespace_for_admin_access() {
     let requests = json!([{"name": "a"}, {"name": "b", "exactly": {"adminAccess": true}}]);
-    let claim = json!({"spec": {"devices": {"requests": requests}}});
-    let template = json!({"spec": {"spec": {"devices": {"requests": requests}}}});
+    let beta = json!([{"name": "a"}, {"name": "b", "adminAccess": true}]);
+    let claim = |requests: &Value| json!({"spec": {"devices": {"requests": requests}}});
+    let template = |requests: &Value| json!({"spec": claim(requests)});
+    let objects = [&requests, &beta].into_iter().flat_map(|requests| {
+        [("resourceclaims", claim(requests)), ("resourceclaimtemplates", template(requests))]
+    });
     let mut labelled = Cluster::default();
     let label = json!({"resource.kubernetes.io/admin-access": "true"});
     labelled.put(&GroupResource::NAMESPACES, json!({"metadata": {"name": "ns", "labels": label}}));
-    for (resource, object) in [("resourceclaims", claim), ("resourceclaimtemplates", template)] {
+    for (resource, object) in objects {
         let ask = |old, objects: &_| errors((resource, ""), old, &object, &[], objects);
         assert_eq!(
             ask(None, &Cluster::default()),
