@@ -21,6 +21,7 @@ mod policies;
 mod policy;
 mod resource;
 mod resource_pools;
+mod resource_slices;
 mod scheduling;
 pub mod service;
 mod storage;
@@ -92,7 +93,7 @@ pub fn strategy(group: &str, resource: &str) -> &'static Strategy {
         ("rbac.authorization.k8s.io", _) => &authorization::BINDING,
         ("resource.k8s.io", "deviceclasses") => &resource::DEVICE_CLASS,
         ("resource.k8s.io", "resourceclaims") => &resource::CLAIM,
-        ("resource.k8s.io", "resourceslices") => &resource::SLICE,
+        ("resource.k8s.io", "resourceslices") => &resource_slices::RESOURCE_SLICE,
         ("resource.k8s.io", "resourceclaimtemplates") => &resource::CLAIM_TEMPLATE,
         ("resource.k8s.io", "devicetaintrules") => &resource::TAINT_RULE,
         ("resource.k8s.io", "resourcepoolstatusrequests") => &resource_pools::STATUS_REQUEST,

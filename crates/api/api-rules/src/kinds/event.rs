@@ -42,6 +42,13 @@ pub(super) fn check_create(event: &Value, errors: &mut ErrorList) {
     if !is_new_group(event) {
         return;
     }
+    for message in validation::dns1123_subdomain(event.name()) {
+        errors.push(FieldError::invalid(
+            &Path::new("metadata").child("name"),
+            event.name(),
+            message,
+        ));
+    }
     check_series(event, errors);
     let unset =
         [("firstTimestamp", FIRST), ("lastTimestamp", LAST), ("count", COUNT), ("source", SOURCE)];
@@ -180,7 +187,7 @@ mod tests {
     use super::*;
 
     fn event(change: Value) -> Value {
-        let mut event = json!({"apiVersion": NEW_GROUP, "metadata": {"namespace": "n"}, "regarding": {"namespace": "n"},
+        let mut event = json!({"apiVersion": NEW_GROUP, "metadata": {"name": "e", "namespace": "n"}, "regarding": {"namespace": "n"},
             "reason": "R", "note": "m", "type": "Normal", "eventTime": "2026-01-01T00:00:00.000000Z", "action": "A",
             "reportingController": "a.b/c", "reportingInstance": "i", "deprecatedSource": {}});
         for (name, value) in change.as_object().into_iter().flatten() {
@@ -197,6 +204,7 @@ mod tests {
     fn requires_reporter_time_and_action_of_new_events() {
         let cases = [
             (json!({}), vec![]),
+            (json!({"metadata": {"name": "E", "namespace": "n"}}), vec!["metadata.name"]),
             (json!({"eventTime": null}), vec!["eventTime"]),
             (json!({"reason": ""}), vec!["reason"]),
             (json!({"type": "Foo"}), vec!["type"]),

@@ -81,19 +81,16 @@ fn check_rule(rule: &Value, path: &Path, errors: &mut ErrorList) {
     }
     for list in ["resourceRules", "nonResourceRules"] {
         for (i, rule) in rule.items(list).iter().enumerate() {
-            check_verbs(rule, &path.child(list).index(i).child("verbs"), errors);
+            let path = path.child(list).index(i);
+            check_verbs(rule, &path.child("verbs"), errors);
+            for (field, what) in WILDCARDS {
+                check_wildcard(rule.at(*field), what, &path.child(field), errors);
+            }
         }
     }
     for (i, rule) in rule.items("nonResourceRules").iter().enumerate() {
         let path = path.child("nonResourceRules").index(i).child("nonResourceURLs");
-        for (j, url) in rule.items("nonResourceURLs").iter().enumerate() {
-            let url = url.as_str().unwrap_or_default();
-            if url.is_empty() {
-                errors.push(FieldError::invalid(&path.index(j), "", "must not be empty"));
-            } else if url != "*" && !url.starts_with('/') {
-                errors.push(FieldError::invalid(&path.index(j), url, "must start with slash"));
-            }
-        }
+        check_urls(rule.items("nonResourceURLs"), &path, errors);
     }
     for (i, rule) in rule.items("resourceRules").iter().enumerate() {
         for (j, namespace) in rule.items("namespaces").iter().enumerate() {
@@ -118,6 +115,46 @@ fn check_rule(rule: &Value, path: &Path, errors: &mut ErrorList) {
     if rule.blank("resourceRules") && rule.blank("nonResourceRules") {
         let detail = "at least one of resourceRules and nonResourceRules has to be non-empty";
         errors.push(FieldError::required(path, detail));
+    }
+}
+
+/// The lists that have no other items beside `*`, and the words for their items.
+const WILDCARDS: &[(&str, &str)] = &[
+    ("verbs", "verbs"),
+    ("apiGroups", "api groups"),
+    ("resources", "resources"),
+    ("namespaces", "namespaces"),
+    ("nonResourceURLs", "non-resource URLs"),
+];
+
+fn check_wildcard(list: &Value, what: &str, path: &Path, errors: &mut ErrorList) {
+    let items = list.as_array().map_or(&[][..], Vec::as_slice);
+    if items.len() > 1 && items.iter().any(|item| item == "*") {
+        let detail = format!("if '*' is present, must not specify other {what}");
+        errors.push(FieldError::invalid(path, list.clone(), detail));
+    }
+}
+
+/// Validates URL paths. A `*` matches all URLs, and at the end of a path all below it.
+fn check_urls(urls: &[Value], path: &Path, errors: &mut ErrorList) {
+    for (i, url) in urls.iter().enumerate() {
+        let url = url.as_str().unwrap_or_default();
+        let detail = if url == "*" {
+            continue;
+        } else if url.is_empty() {
+            "must not be empty"
+        } else if !url.starts_with('/') {
+            "must start with slash"
+        } else if url.contains(' ') {
+            "must not contain white-space"
+        } else if url.contains("//") {
+            "must not contain double slash"
+        } else if url.strip_suffix("/*").unwrap_or(url).contains('*') {
+            "wildcard can only do suffix matching"
+        } else {
+            continue;
+        };
+        errors.push(FieldError::invalid(&path.index(i), url, detail));
     }
 }
 
@@ -167,44 +204,85 @@ pub(crate) static PRIORITY_LEVEL: Strategy = Strategy {
     check: |level, errors| {
         let (spec, path) = (level.at("spec"), Path::new("spec"));
         validate_one_of(spec, "type", &["Exempt", "Limited"], &path, errors);
-        let limited = path.child("limited");
-        if spec.text("type") == "Limited" && !spec.has("limited") {
-            let detail = "must not be empty when type is Limited";
-            errors.push(FieldError::required(&limited, detail));
-        }
-        let response = spec.at("limited.limitResponse");
-        let queuing = limited.child("limitResponse").child("queuing");
-        if response.text("type") == "Queue" && !response.has("queuing") {
-            let detail = "must not be empty if limited.limitResponse.type is Limited";
-            errors.push(FieldError::required(&queuing, detail));
-        }
-        let (hand, queues) = (response.int("queuing.handSize"), response.int("queuing.queues"));
-        if response.has("queuing") && hand > queues {
-            let detail = format!("should not be greater than queues ({queues})");
-            errors.push(FieldError::invalid(&queuing.child("handSize"), hand, detail));
-        } else if response.has("queuing") && queues > 0 && entropy_bits(queues, hand) > 60.0 {
-            let detail = format!(
-                "required entropy bits of deckSize {queues} and handSize {hand} should not be \
-                 greater than 60"
-            );
-            errors.push(FieldError::invalid(&queuing.child("handSize"), hand, detail));
-        }
+        check_level_type(level, &path, errors);
+        crate::fields::check(level, LEVEL, &Path::new(""), errors);
+        let path = path.child("limited").child("limitResponse");
+        check_response(spec.at("limited.limitResponse"), &path, errors);
     },
-    fields: LEVEL,
     ..Strategy::PLAIN
 };
 
-const MAX: i64 = i32::MAX as i64;
-
-/// The maximum number of queues of a level.
-const MAX_QUEUES: i64 = 10_000_000;
-
-/// Returns the number of bits of a flow's hash that deal its hand of queues.
-fn entropy_bits(queues: i64, hand: i64) -> f64 {
-    ((queues as f64).log2() * hand as f64).ceil()
+/// Validates that a level has the member of its type, and not the other one.
+fn check_level_type(level: &Value, path: &Path, errors: &mut ErrorList) {
+    let spec = level.at("spec");
+    let kind = spec.text("type");
+    if kind.is_empty() {
+        return;
+    }
+    if (kind == "Exempt") != (level.name() == "exempt") {
+        let detail = "must be 'Exempt' if and only if `name` is 'exempt'";
+        errors.push(FieldError::invalid(&path.child("type"), kind, detail));
+    }
+    if kind == "Exempt" && spec.has("limited") {
+        let detail = "must be nil if the type is not Limited";
+        errors.push(FieldError::forbidden(&path.child("limited"), detail));
+    }
+    if kind == "Limited" && spec.has("exempt") {
+        let detail = "must be nil if the type is Limited";
+        errors.push(FieldError::forbidden(&path.child("exempt"), detail));
+    }
+    if kind == "Limited" && !spec.has("limited") {
+        let detail = "must not be empty when type is Limited";
+        errors.push(FieldError::required(&path.child("limited"), detail));
+    }
 }
 
+/// The maximum number of bits that choosing the queues of a flow may take.
+const MAX_ENTROPY_BITS: f64 = 60.0;
+
+/// The number of cards that is enough to exceed [`MAX_ENTROPY_BITS`].
+const MAX_CARDS: i64 = 64;
+
+fn check_response(response: &Value, path: &Path, errors: &mut ErrorList) {
+    let path = path.child("queuing");
+    match (response.text("type"), response.has("queuing")) {
+        ("Queue", false) => {
+            let detail = "must not be empty if limited.limitResponse.type is Limited";
+            errors.push(FieldError::required(&path, detail));
+        }
+        ("Reject", true) => {
+            let detail = "must be nil if limited.limitResponse.type is not Limited";
+            errors.push(FieldError::forbidden(&path, detail));
+        }
+        ("Queue", true) => check_hand(response.at("queuing"), &path.child("handSize"), errors),
+        _ => {}
+    }
+}
+
+fn check_hand(queuing: &Value, path: &Path, errors: &mut ErrorList) {
+    let (hand, queues) = (queuing.int("handSize"), queuing.int("queues"));
+    if hand > queues {
+        let detail = format!("should not be greater than queues ({queues})");
+        errors.push(FieldError::invalid(path, hand, detail));
+        return;
+    }
+    let cards = hand.clamp(0, MAX_CARDS);
+    let bits: f64 = (0..cards).map(|dealt| ((queues - dealt) as f64).log2()).sum();
+    if bits > MAX_ENTROPY_BITS {
+        let detail = format!(
+            "required entropy bits of deckSize {queues} and handSize {hand} should not be greater \
+            than {MAX_ENTROPY_BITS}"
+        );
+        errors.push(FieldError::invalid(path, hand, detail));
+    }
+}
+
+const MAX: i64 = i32::MAX as i64;
+const MAX_QUEUES: i64 = 10_000_000;
+
 const LEVEL: &[FieldRule] = &[
+    ("spec.exempt.nominalConcurrencyShares", Within(0, MAX, "must be a non-negative integer")),
+    ("spec.exempt.lendablePercent", Within(0, 100, "must be between 0 and 100, inclusive")),
     ("spec.limited.nominalConcurrencyShares", Within(0, MAX, "must be a non-negative integer")),
     ("spec.limited.lendablePercent", Within(0, 100, "must be between 0 and 100, inclusive")),
     (

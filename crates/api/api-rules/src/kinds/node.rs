@@ -1,7 +1,5 @@
 //! Rules of Nodes and RuntimeClasses.
 
-use std::collections::HashSet;
-
 use api_meta::{Cidr, ErrorList, FieldError, Path, Tree as _, Warnings, validation};
 use serde_json::Value;
 
@@ -16,11 +14,6 @@ use crate::{
 pub(crate) static NODE: Strategy = Strategy {
     storage_path: Some("minions"),
     own_defaults: |node| {
-        // The older field wins over the list, whose first item it is.
-        let first = node.at("spec.podCIDR").clone();
-        if !node.blank("spec.podCIDR") && node.items("spec.podCIDRs").first() != Some(&first) {
-            node.set("spec.podCIDRs", vec![first]);
-        }
         if node.blank("status.allocatable") && !node.blank("status.capacity") {
             let capacity = node.at("status.capacity").clone();
             node.set("status.allocatable", capacity);
@@ -57,7 +50,7 @@ pub(crate) static NODE: Strategy = Strategy {
 
 fn check(node: &Value, errors: &mut ErrorList) {
     let path = Path::new("spec");
-    let mut seen = HashSet::new();
+    let mut seen = std::collections::HashSet::new();
     for (i, taint) in node.items("spec.taints").iter().enumerate() {
         let path = path.child("taints").index(i);
         errors.extend(validation::label_key(taint.text("key"), &path.child("key")));
@@ -125,7 +118,7 @@ pub(crate) static RUNTIME_CLASS: Strategy = Strategy {
             validate_amount(value, name, &path, errors);
         }
         let tolerations = class.items("scheduling.tolerations");
-        let mut seen = HashSet::new();
+        let mut seen = std::collections::HashSet::new();
         for (i, toleration) in tolerations.iter().enumerate() {
             let path = Path::new("scheduling").child("tolerations").index(i);
             check_toleration(toleration, &path, errors);

@@ -1,8 +1,8 @@
-//! Rules of dynamic resource allocation: DeviceClasses, ResourceClaims, their templates, and ResourceSlices.
+//! Rules of dynamic resource allocation: DeviceClasses, ResourceClaims, their templates, and DeviceTaintRules.
 
 use std::collections::HashSet;
 
-use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
+use api_meta::{ErrorList, FieldError, Path, Tree as _, is_zero, validation};
 use serde_json::{Value, json};
 
 use crate::{
@@ -10,13 +10,10 @@ use crate::{
     expressions::devices::check_selectors,
     fields::{
         FieldRule,
-        Rule::{
-            IsOneOf, IsText, IsWithin, Labels, Named, OneOf, Required, Text, TextIfAny, Unique,
-            UniqueBy, Within,
-        },
+        Rule::{IsOneOf, Named, OneOf, TextIfAny, Within},
     },
-    meta::check_immutable,
-    pod::is_extended_resource,
+    meta::{check_immutable, strings},
+    pod::is_extended,
     strategy::Strategy,
 };
 
@@ -27,7 +24,7 @@ pub(crate) static DEVICE_CLASS: Strategy = Strategy {
     check: |class, errors| {
         check_selectors(class.at("spec"), &Path::new("spec"), errors);
         if let Some(name) = class.at("spec.extendedResourceName").as_str() {
-            let is_valid = is_extended_resource(name)
+            let is_valid = is_extended(name)
                 && validation::qualified_name(&format!("requests.{name}")).is_empty();
             if !is_valid {
                 let path = Path::new("spec").child("extendedResourceName");
@@ -36,107 +33,214 @@ pub(crate) static DEVICE_CLASS: Strategy = Strategy {
             }
         }
         let path = Path::new("spec").child("config");
-        check_configurations(class.items("spec.config"), &path, errors);
+        for (i, config) in class.items("spec.config").iter().enumerate() {
+            check_opaque(config, &path.index(i), errors);
+        }
     },
     ..Strategy::PLAIN
 };
 
-const CONFIGURATION: &[FieldRule] =
-    &[("opaque", Required("")), ("opaque.driver", Named(driver_name))];
-
-/// Validates the configurations of a class or claim.
-fn check_configurations(configurations: &[Value], path: &Path, errors: &mut ErrorList) {
-    for (i, configuration) in configurations.iter().enumerate() {
-        let path = path.index(i);
-        crate::fields::check(configuration, CONFIGURATION, &path, errors);
-        let parameters = configuration.at("opaque.parameters");
-        let path = path.child("opaque").child("parameters");
-        if configuration.has("opaque") && parameters.is_null() {
-            errors.push(FieldError::required(&path, ""));
-        } else if configuration.has("opaque") && !parameters.is_object() {
-            let detail = "must be a valid JSON object";
-            errors.push(FieldError::invalid(&path, "<value omitted>", detail));
-        }
-    }
-}
-
-/// Validates the name of a driver. Capital letters are deprecated and valid.
-fn driver_name(name: &str) -> Vec<String> {
-    validation::dns1123_subdomain(&name.to_lowercase())
-}
+/// The maximum number of consumers of a claim.
+const MAX_CONSUMERS: usize = 256;
 
 pub(crate) static CLAIM: Strategy = Strategy {
     status: Some(|| json!({})),
     own_defaults: |claim| count_devices(claim, "spec.devices"),
     check: |claim, errors| check_claim(claim.at("spec"), &Path::new("spec"), errors),
+    check_status: |new, _, _, errors| {
+        let path = Path::new("status").child("reservedFor");
+        let count = new.items("status.reservedFor").len();
+        if count > MAX_CONSUMERS {
+            errors.push(FieldError::too_many(&path, count, MAX_CONSUMERS));
+        }
+    },
     check_update: |new, old, errors| check_immutable(new, old, "spec", errors),
     ..Strategy::PLAIN
 };
 
-const DEVICES: &[FieldRule] = &[
-    ("requests", UniqueBy("name")),
-    ("requests[].name", IsText(validation::dns1123_label)),
-    ("requests[].exactly.deviceClassName", Named(validation::dns1123_subdomain)),
-    ("requests[].exactly.allocationMode", OneOf(&["All", "ExactCount"])),
-    ("requests[].exactly.count", Within(1, MAX, "must be greater than zero")),
-    ("requests[].firstAvailable[].name", IsText(validation::dns1123_label)),
-    ("requests[].firstAvailable[].deviceClassName", Named(validation::dns1123_subdomain)),
-    ("requests[].firstAvailable[].allocationMode", OneOf(&["All", "ExactCount"])),
-    ("requests[].firstAvailable[].count", Within(1, MAX, "must be greater than zero")),
-    ("constraints[].requests", Unique),
-    ("constraints[].matchAttribute", Text(qualified_attribute)),
-    ("constraints[].distinctAttribute", Text(qualified_attribute)),
-    ("config[].requests", Unique),
+/// The fields of a request for devices, which may also be an alternative of another request.
+const REQUEST: &[FieldRule] = &[
+    ("deviceClassName", Named(validation::dns1123_subdomain)),
+    ("allocationMode", OneOf(&["All", "ExactCount"])),
+    ("count", Within(1, MAX, "must be greater than zero")),
 ];
 
 const TOLERATION: &[FieldRule] = &[
     ("key", TextIfAny(validation::qualified_name)),
     ("operator", IsOneOf(&["Equal", "Exists"])),
     ("value", TextIfAny(validation::label_value)),
+    ("effect", OneOf(EFFECTS)),
 ];
 
-/// Validates the tolerations of a request.
-fn check_tolerations(request: &Value, path: &Path, errors: &mut ErrorList) {
-    for (i, toleration) in request.items("tolerations").iter().enumerate() {
-        let path = path.child("tolerations").index(i);
+/// Validates a request for devices, or one of its alternatives.
+fn check_request(request: &Value, path: &Path, errors: &mut ErrorList) {
+    crate::fields::check(request, REQUEST, path, errors);
+    check_selectors(request, path, errors);
+    if request.text("allocationMode") == "All" && request.int("count") != 0 {
+        let detail = "must not be specified when allocationMode is 'All'";
+        errors.push(FieldError::invalid(&path.child("count"), request.int("count"), detail));
+    }
+    let (tolerations, path) = (request.items("tolerations"), path.child("tolerations"));
+    for (i, toleration) in tolerations.iter().enumerate() {
+        let path = path.index(i);
         crate::fields::check(toleration, TOLERATION, &path, errors);
-        if toleration.text("operator") == "Equal" && toleration.blank("key") {
-            let detail = "key must not be empty if the operator is Equal";
-            errors.push(FieldError::required(&path.child("key"), detail));
-        }
-        let effect = toleration.text("effect");
-        if !effect.is_empty() && !TAINT_EFFECTS.contains(&effect) {
-            errors.push(FieldError::not_supported(&path.child("effect"), effect, TAINT_EFFECTS));
+        if toleration.text("operator") == "Exists" && !toleration.blank("value") {
+            let detail = "must be empty for operator `Exists`";
+            errors.push(FieldError::invalid(
+                &path.child("value"),
+                toleration.text("value"),
+                detail,
+            ));
         }
     }
 }
 
-/// The longest name of an attribute without its domain, in bytes.
-const ATTRIBUTE_LENGTH: usize = 32;
+/// Validates the names of a list's items: labels without duplicates.
+pub(super) fn check_names(list: &[Value], path: &Path, errors: &mut ErrorList) {
+    let mut seen = HashSet::new();
+    for (i, item) in list.iter().enumerate() {
+        let (name, path) = (item.text("name"), path.index(i));
+        for message in validation::dns1123_label(name) {
+            errors.push(FieldError::invalid(&path.child("name"), name, message));
+        }
+        if !seen.insert(name) {
+            errors.push(FieldError::duplicate(&path, name));
+        }
+    }
+}
 
-/// Validates the name of an attribute with its domain, such as `gpu.example.com/memory`.
-fn qualified_attribute(name: &str) -> Vec<String> {
-    let Some((domain, name)) = name.split_once('/') else {
-        let mut messages = attribute_name(name);
-        let detail = "a fully qualified name must be a domain and a name separated by a slash";
-        messages.push(detail.to_owned());
-        return messages;
+/// The maximum length of a driver's name.
+const MAX_DRIVER: usize = 63;
+
+/// Validates the mandatory name of a driver, in lower case: a subdomain of limited length.
+pub(super) fn check_driver(name: &str, path: &Path, errors: &mut ErrorList) {
+    if name.is_empty() {
+        errors.push(FieldError::required(path, ""));
+    }
+    if name.len() > MAX_DRIVER {
+        errors.push(FieldError::too_long(path, MAX_DRIVER));
+    }
+    if !name.is_empty() {
+        for message in validation::dns1123_subdomain(&name.to_lowercase()) {
+            errors.push(FieldError::invalid(path, name, message));
+        }
+    }
+}
+
+/// The maximum size of a driver's parameters, as JSON.
+const MAX_PARAMETERS: usize = 10 * 1024;
+
+/// Validates the mandatory field `opaque` of a configuration.
+fn check_opaque(config: &Value, path: &Path, errors: &mut ErrorList) {
+    let path = path.child("opaque");
+    if !config.has("opaque") {
+        errors.push(FieldError::required(&path, ""));
+        return;
+    }
+    check_driver(config.text("opaque.driver"), &path.child("driver"), errors);
+    let (parameters, path) = (config.at("opaque.parameters"), path.child("parameters"));
+    if parameters.is_null() {
+        errors.push(FieldError::required(&path, ""));
+    } else if parameters.to_string().len() > MAX_PARAMETERS {
+        errors.push(FieldError::too_long(&path, MAX_PARAMETERS));
+    } else if !parameters.is_object() {
+        let detail = "must be a valid JSON object";
+        errors.push(FieldError::invalid(&path, "<value omitted>", detail));
+    }
+}
+
+/// The maximum length of the part of an attribute's name after the domain.
+const MAX_IDENTIFIER: usize = 32;
+
+/// Validates the name of an attribute or a capacity: an identifier, optionally with a domain. As upstream, names with
+/// more slashes are not validated.
+pub(super) fn check_attribute_name(name: &str, path: &Path, errors: &mut ErrorList) {
+    let identifier = match name.split_once('/') {
+        None => name,
+        Some((_, rest)) if rest.contains('/') => return,
+        Some((domain, identifier)) => {
+            check_domain(domain, path, errors);
+            if identifier.is_empty() {
+                errors.push(FieldError::invalid(path, "", "the name must not be empty"));
+                return;
+            }
+            identifier
+        }
     };
-    [validation::dns1123_subdomain(domain), attribute_name(name)].concat()
+    if identifier.len() > MAX_IDENTIFIER {
+        errors.push(FieldError::too_long(path, MAX_IDENTIFIER));
+    }
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let is_identifier =
+        identifier.chars().all(is_word) && identifier.starts_with(|c: char| !c.is_ascii_digit());
+    if !is_identifier {
+        let detail = "a valid C identifier must start with alphabetic character or '_', followed by \
+            a string of alphanumeric characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', \
+            regex used for validation is '[A-Za-z_][A-Za-z0-9_]*')";
+        errors.push(FieldError::invalid(path, identifier, detail));
+    }
 }
 
-fn attribute_name(name: &str) -> Vec<String> {
-    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    if name.len() > ATTRIBUTE_LENGTH {
-        return vec![format!("may not be more than {ATTRIBUTE_LENGTH} bytes")];
+fn check_domain(domain: &str, path: &Path, errors: &mut ErrorList) {
+    if domain.is_empty() {
+        errors.push(FieldError::invalid(path, "", "the domain must not be empty"));
+        return;
     }
-    if name.chars().all(is_word) && name.starts_with(|c: char| is_word(c) && !c.is_ascii_digit()) {
-        return Vec::new();
+    if domain.len() > MAX_DRIVER {
+        errors.push(FieldError::too_long(path, MAX_DRIVER));
     }
-    let detail = "a valid C identifier must start with alphabetic character or '_', followed by a \
-        string of alphanumeric characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', \
-        regex used for validation is '[A-Za-z_][A-Za-z0-9_]*')";
-    vec![detail.to_owned()]
+    for message in validation::dns1123_subdomain(&domain.to_lowercase()) {
+        errors.push(FieldError::invalid(path, domain, message));
+    }
+}
+
+/// Validates the attribute of a constraint, whose name must have a domain.
+fn check_constraint_attribute(name: &str, path: &Path, errors: &mut ErrorList) {
+    check_attribute_name(name, path, errors);
+    if !name.contains('/') {
+        let detail = "a fully qualified name must be a domain and a name separated by a slash";
+        errors.push(FieldError::invalid(path, name, detail));
+    }
+}
+
+/// The names of a claim's requests and of their alternatives.
+struct RequestNames<'v>(HashSet<(&'v str, Option<&'v str>)>);
+
+impl<'v> RequestNames<'v> {
+    fn new(requests: &'v [Value]) -> Self {
+        let mut names = HashSet::new();
+        for request in requests {
+            let name = request.text("name");
+            // Alternatives of a second request of the same name do not count.
+            if names.insert((name, None)) {
+                let alternatives = request.items("firstAvailable").iter();
+                names.extend(alternatives.map(|option| (name, Some(option.text("name")))));
+            }
+        }
+        Self(names)
+    }
+
+    /// Validates the list `requests` of a constraint or configuration.
+    fn check(&self, list: &[Value], path: &Path, errors: &mut ErrorList) {
+        let mut seen = HashSet::new();
+        for (i, name) in list.iter().enumerate() {
+            let (name, path) = (name.as_str().unwrap_or_default(), path.index(i));
+            let key = name.split_once('/').map_or((name, None), |(name, sub)| (name, Some(sub)));
+            for part in name.split('/') {
+                for message in validation::dns1123_label(part) {
+                    errors.push(FieldError::invalid(&path, part, message));
+                }
+            }
+            if !self.0.contains(&key) {
+                let detail = "must be the name of a request in the claim or the name of a request \
+                    and a subrequest separated by '/'";
+                errors.push(FieldError::invalid(&path, name, detail));
+            }
+            if !seen.insert(name) {
+                errors.push(FieldError::duplicate(&path, name));
+            }
+        }
+    }
 }
 
 /// Validates the spec of a claim or claim template.
@@ -145,59 +249,55 @@ fn check_claim(spec: &Value, path: &Path, errors: &mut ErrorList) {
     if validate_counts(devices, &path, errors) {
         return;
     }
-    crate::fields::check(devices, DEVICES, &path, errors);
-    for (i, request) in devices.items("requests").iter().enumerate() {
+    let requests = devices.items("requests");
+    check_names(requests, &path.child("requests"), errors);
+    for (i, request) in requests.iter().enumerate() {
         let path = path.child("requests").index(i);
-        check_selectors(request.at("exactly"), &path.child("exactly"), errors);
-        check_tolerations(request.at("exactly"), &path.child("exactly"), errors);
-        let mut seen = HashSet::new();
-        for (j, option) in request.items("firstAvailable").iter().enumerate() {
-            let path = path.child("firstAvailable").index(j);
-            check_selectors(option, &path, errors);
-            check_tolerations(option, &path, errors);
-            if !seen.insert(option.text("name")) {
-                errors.push(FieldError::duplicate(&path, option.text("name")));
+        let detail = "exactly one of `exactly` or `firstAvailable` is required";
+        match (request.has("exactly"), !request.blank("firstAvailable")) {
+            (false, false) => errors.push(FieldError::required(&path, detail)),
+            (true, true) => {
+                let detail = format!("{detail}, but multiple fields are set");
+                errors.push(FieldError::invalid(&path, Value::Null, detail));
             }
+            _ => {}
         }
-        if request.has("exactly") != request.blank("firstAvailable") {
-            let detail = "exactly one of `exactly` or `firstAvailable` is required";
-            errors.push(FieldError::required(&path, detail));
+        if request.has("exactly") {
+            check_request(request.at("exactly"), &path.child("exactly"), errors);
         }
-    }
-    let (mut names, mut subrequests) = (HashSet::new(), HashSet::new());
-    for request in devices.items("requests") {
-        let name = request.text("name");
-        if names.insert(name) {
-            let alternatives = request.items("firstAvailable").iter();
-            subrequests.extend(alternatives.map(|s| (name, s.text("name"))));
+        let (options, path) = (request.items("firstAvailable"), path.child("firstAvailable"));
+        check_names(options, &path, errors);
+        for (j, option) in options.iter().enumerate() {
+            check_request(option, &path.index(j), errors);
         }
     }
-    let known = |name: &str| match name.split_once('/') {
-        None => names.contains(name),
-        Some(pair) => subrequests.contains(&pair),
-    };
-    let check_names = |referrer: &Value, path: &Path, errors: &mut ErrorList| {
-        for (j, name) in referrer.items("requests").iter().enumerate() {
-            let name = name.as_str().unwrap_or_default();
-            if !known(name) {
-                let detail = "must be the name of a request in the claim or the name of a request \
-                    and a subrequest separated by '/'";
-                errors.push(FieldError::invalid(&path.child("requests").index(j), name, detail));
-            }
-        }
-    };
-    let configurations = path.child("config");
-    check_configurations(devices.items("config"), &configurations, errors);
-    for (i, configuration) in devices.items("config").iter().enumerate() {
-        check_names(configuration, &configurations.index(i), errors);
-    }
+    let names = RequestNames::new(requests);
     for (i, constraint) in devices.items("constraints").iter().enumerate() {
-        let path = path.child("constraints").index(i);
-        check_names(constraint, &path, errors);
-        if constraint.blank("matchAttribute") == constraint.blank("distinctAttribute") {
-            let detail = "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, \
-                but multiple fields are set";
-            errors.push(FieldError::required(&path, detail));
+        check_constraint(constraint, &names, &path.child("constraints").index(i), errors);
+    }
+    for (i, config) in devices.items("config").iter().enumerate() {
+        let path = path.child("config").index(i);
+        names.check(config.items("requests"), &path.child("requests"), errors);
+        check_opaque(config, &path, errors);
+    }
+}
+
+fn check_constraint(
+    constraint: &Value,
+    names: &RequestNames<'_>,
+    path: &Path,
+    errors: &mut ErrorList,
+) {
+    names.check(constraint.items("requests"), &path.child("requests"), errors);
+    let fields = ["matchAttribute", "distinctAttribute"];
+    if !fields.iter().any(|field| constraint.has(*field)) {
+        let detail = "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, \
+            but multiple fields are set";
+        errors.push(FieldError::required(path, detail));
+    }
+    for field in fields {
+        if let Some(name) = constraint.at(field).as_str() {
+            check_constraint_attribute(name, &path.child(field), errors);
         }
     }
 }
@@ -243,7 +343,7 @@ fn count_devices(object: &mut Value, devices: &str) {
 const MAX_CONDITIONS: usize = 8;
 
 /// The effects of taints. A rule with `None` only shows which Pods another effect would concern.
-const TAINT_EFFECTS: &[&str] = &["NoExecute", "NoSchedule", "None"];
+pub(super) const EFFECTS: &[&str] = &["NoExecute", "NoSchedule", "None"];
 
 pub(crate) static TAINT_RULE: Strategy = Strategy {
     status: Some(|| json!({})),
@@ -265,7 +365,7 @@ pub(crate) static TAINT_RULE: Strategy = Strategy {
     },
     check: |rule, errors| {
         let (taint, path) = (rule.at("spec.taint"), Path::new("spec").child("taint"));
-        check_taint(taint, &path, errors);
+        crate::fields::check(taint, TAINT, &path, errors);
         if !taint.is_object() {
             errors.push(FieldError::required(&path, ""));
         }
@@ -287,118 +387,38 @@ pub(crate) static TAINT_RULE: Strategy = Strategy {
 };
 
 const TAINT: &[FieldRule] = &[
-    ("key", IsText(validation::qualified_name)),
+    ("key", Named(validation::qualified_name)),
     ("value", TextIfAny(validation::label_value)),
-    ("effect", Required("")),
+    ("effect", IsOneOf(EFFECTS)),
 ];
-
-fn check_taint(taint: &Value, path: &Path, errors: &mut ErrorList) {
-    crate::fields::check(taint, TAINT, path, errors);
-    let effect = taint.text("effect");
-    if !effect.is_empty() && !TAINT_EFFECTS.contains(&effect) {
-        errors.push(FieldError::not_supported(&path.child("effect"), effect, TAINT_EFFECTS));
-    }
-}
-
-/// Sets the time of taints without one to the time of the write.
-fn date_taints(slice: &mut Value, now: &str) {
-    for device in slice.items_mut("spec.devices") {
-        for taint in device.items_mut("taints") {
-            taint.set_default("timeAdded", now);
-        }
-    }
-}
 
 pub(crate) static CLAIM_TEMPLATE: Strategy = Strategy {
     own_defaults: |template| count_devices(template, "spec.spec.devices"),
     check: |template, errors| {
+        check_template_metadata(template.at("spec.metadata"), errors);
         let path = Path::new("spec").child("spec");
         check_claim(template.at("spec.spec"), &path, errors);
     },
-    fields: &[("spec.metadata.labels", Labels)],
     check_update: |new, old, errors| check_immutable(new, old, "spec", errors),
     ..Strategy::PLAIN
 };
-
-pub(crate) static SLICE: Strategy = Strategy {
-    generation: true,
-    own_create: date_taints,
-    own_update: |new, _, now| date_taints(new, now),
-    check: check_slice,
-    fields: SLICE_FIELDS,
-    check_update: |new, old, errors| {
-        for field in ["spec.nodeName", "spec.driver", "spec.pool.name"] {
-            check_immutable(new, old, field, errors);
-        }
-    },
-    selectable: &[
-        ("spec.nodeName", |slice| slice.text("spec.nodeName").to_owned()),
-        ("spec.driver", |slice| slice.text("spec.driver").to_owned()),
-    ],
-    warnings: |slice, _| {
-        let driver = slice.text("spec.driver");
-        let applies = driver.chars().any(char::is_uppercase);
-        let words = || {
-            format!(
-                "spec.driver: driver names should be lowercase; {driver:?} contains uppercase characters"
-            )
-        };
-        applies.then(words).into_iter().collect()
-    },
-    ..Strategy::PLAIN
-};
-
-const SLICE_FIELDS: &[FieldRule] = &[
-    ("spec.driver", Named(driver_name)),
-    ("spec.pool.name", Named(pool_name)),
-    ("spec.nodeName", TextIfAny(validation::dns1123_subdomain)),
-    ("spec.pool.generation", Within(0, MAX, "must be greater than or equal to zero")),
-    ("spec.pool.resourceSliceCount", IsWithin(1, MAX, "must be greater than zero")),
-    ("spec.devices", UniqueBy("name")),
-    ("spec.devices[].name", IsText(validation::dns1123_label)),
-];
 
 /// Validates a pool name: subdomains separated by slashes.
 pub(super) fn pool_name(name: &str) -> Vec<String> {
     name.split('/').flat_map(validation::dns1123_subdomain).collect()
 }
 
-fn check_slice(slice: &Value, errors: &mut ErrorList) {
-    let (spec, path) = (slice.at("spec"), Path::new("spec"));
-    const PLACES: [&str; 4] = ["nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection"];
-    let placed = PLACES.iter().filter(|place| !spec.blank(place) && *spec.at(place) != false);
-    if placed.count() != 1 {
-        let detail = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
-        errors.push(FieldError::required(&path, detail));
-    }
-    for (i, device) in spec.items("devices").iter().enumerate() {
-        let path = path.child("devices").index(i);
-        for (j, taint) in device.items("taints").iter().enumerate() {
-            check_taint(taint, &path.child("taints").index(j), errors);
-        }
-        let path = path.child("attributes");
-        for (name, attribute) in device.pairs("attributes") {
-            if attribute.as_object().is_none_or(|values| values.len() != 1) {
-                let detail = "exactly one value must be specified";
-                errors.push(FieldError::invalid(&path.key(name), "", detail));
-            }
-            if attribute.text("string").len() > 64 {
-                errors.push(FieldError::too_long(&path.key(name).child("string"), 64));
-            }
-            if let Some(version) = attribute.at("version").as_str()
-                && !is_semantic_version(version)
-            {
-                let detail = "must be a string compatible with semver.org spec 2.0.0";
-                let path = path.key(name).child("version");
-                errors.push(FieldError::invalid(&path, version, detail));
-            }
+/// Validates the metadata of the claims of a template: labels and annotations, and nothing else.
+fn check_template_metadata(metadata: &Value, errors: &mut ErrorList) {
+    let path = Path::new("spec").child("metadata");
+    errors.append(&mut validation::labels(&strings(metadata.at("labels")), &path.child("labels")));
+    let annotations = strings(metadata.at("annotations"));
+    errors.append(&mut validation::annotations(&annotations, &path.child("annotations")));
+    for (field, _) in metadata.pairs("").filter(|(_, value)| !is_zero(value)) {
+        if !matches!(field.as_str(), "labels" | "annotations") {
+            errors.push(FieldError::forbidden(&path.child(field), "cannot be set"));
         }
     }
-}
-
-/// Reports whether a text of at most 64 bytes is a semantic version.
-fn is_semantic_version(text: &str) -> bool {
-    text.len() <= 64 && semver::Version::parse(text).is_ok()
 }
 
 #[cfg(test)]
@@ -435,7 +455,7 @@ mod tests {
         let errors = |rule: &Value| TAINT_RULE.create_errors(rule, false);
         assert!(errors(&fresh).is_empty() && errors(&old).is_empty());
         let wrong = errors(&rule(json!({"key": "", "effect": "PreferNoSchedule"})));
-        assert_eq!(wrong.len(), 3, "{wrong:?}");
+        assert_eq!(wrong.len(), 2, "{wrong:?}");
         assert_eq!(errors(&json!({"metadata": {"name": "x"}})).len(), 1);
         // The time is that of the effect.
         let mut other = old.clone();
@@ -511,5 +531,53 @@ mod tests {
             errors[0].to_string(),
             "spec.devices.requests: Too many: 33: must have at most 32 items"
         );
+    }
+
+    #[test]
+    fn validates_claims() {
+        let errors = |devices: Value| {
+            let mut errors = ErrorList::new();
+            check_claim(&json!({ "devices": devices }), &Path::new("spec"), &mut errors);
+            errors.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let request = |fields: Value| {
+            let mut exactly = json!({"deviceClassName": "c"});
+            exactly.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            json!({"requests": [{"name": "r", "exactly": exactly}]})
+        };
+        let with = |field: &str, value: Value| {
+            let mut devices = request(json!({}));
+            devices[field] = json!([value]);
+            devices
+        };
+        let opaque = |driver: &str| json!({"driver": driver, "parameters": {}});
+        let toleration = |value: Value| request(json!({ "tolerations": [value] }));
+        for (devices, expected) in [
+            (toleration(json!({"key": "k", "operator": "Exists", "effect": "None"})), ""),
+            (toleration(json!({"key": "!", "operator": "Exists"})), "tolerations[0].key: Invalid"),
+            (toleration(json!({"operator": "Gt"})), "tolerations[0].operator: Unsupported"),
+            (
+                toleration(json!({"operator": "Exists", "effect": "x"})),
+                "tolerations[0].effect: Unsupported",
+            ),
+            (request(json!({"allocationMode": "All", "count": 2})), "count: Invalid value: 2"),
+            (
+                json!({"requests": [{"name": "r", "firstAvailable": [
+                    {"name": "s", "deviceClassName": "c"}, {"name": "s", "deviceClassName": "c"}]}]}),
+                "firstAvailable[1]: Duplicate value: \"s\"",
+            ),
+            (with("config", json!({"requests": ["r"], "opaque": opaque("d")})), ""),
+            (with("config", json!({"requests": ["x"], "opaque": opaque("d")})), "requests[0]: Inv"),
+            (with("config", json!({"opaque": opaque(&"d".repeat(64))})), "Too long"),
+            (with("config", json!({})), "config[0].opaque: Required value"),
+            (with("constraints", json!({"matchAttribute": "a/b"})), ""),
+            (with("constraints", json!({"matchAttribute": "b"})), "separated by a slash"),
+        ] {
+            let found = errors(devices.clone());
+            match expected {
+                "" => assert_eq!(found, [""; 0], "{devices}"),
+                _ => assert!(found.len() == 1 && found[0].contains(expected), "{found:?}"),
+            }
+        }
     }
 }

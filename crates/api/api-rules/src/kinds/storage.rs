@@ -7,9 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     fields::{
-        Rule::{
-            Amount, IsText, Named, Required, Selector, Text, TextIfAny, Unique, UniqueBy, Within,
-        },
+        Rule::{Amount, IsText, Named, Required, Selector, Text, Unique, UniqueBy, Within},
         validate_one_of, validate_optional_one_of,
     },
     meta::check_immutable,
@@ -29,7 +27,6 @@ pub(crate) static CLAIM: Strategy = Strategy {
     check: |claim, errors| {
         check_volume_claim_spec(claim.at("spec"), &Path::new("spec"), errors);
     },
-    fields: &[("spec.volumeAttributesClassName", TextIfAny(validation::dns1123_subdomain))],
     check_update: check_claim_update,
     selectable: &[("name", |claim| claim.name().to_owned())],
     warnings: |claim, _| {
@@ -120,7 +117,7 @@ pub(crate) static VOLUME: Strategy = Strategy {
     check: check_volume,
     check_update: |new, old, errors| {
         check_immutable(new, old, "spec.volumeMode", errors);
-        if source(new).map(|(_, s)| s) != source(old).map(|(_, s)| s) {
+        if source(new.at("spec")).map(|(_, s)| s) != source(old.at("spec")).map(|(_, s)| s) {
             errors.push(FieldError::forbidden(
                 &Path::new("spec.persistentvolumesource"),
                 "spec.persistentvolumesource is immutable after creation",
@@ -177,21 +174,13 @@ const NOT_SOURCES: [&str; 9] = [
     "volumeMode",
 ];
 
-fn source(volume: &Value) -> Option<(&String, &Value)> {
-    volume.pairs("spec").find(|(name, _)| !NOT_SOURCES.contains(&name.as_str()))
+fn source(spec: &Value) -> Option<(&String, &Value)> {
+    spec.pairs("").find(|(name, _)| !NOT_SOURCES.contains(&name.as_str()))
 }
 
 fn check_volume(volume: &Value, errors: &mut ErrorList) {
-    const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
     let (spec, path) = (volume.at("spec"), Path::new("spec"));
-    if spec.blank("accessModes") {
-        errors.push(FieldError::required(&path.child("accessModes"), ""));
-    }
-    for mode in spec.texts("accessModes") {
-        if !MODES.contains(&mode) {
-            errors.push(FieldError::not_supported(&path.child("accessModes"), mode, &MODES));
-        }
-    }
+    check_access_modes(spec, &path, errors);
     let capacity = path.child("capacity");
     if spec.blank("capacity") {
         errors.push(FieldError::required(&capacity, ""));
@@ -223,33 +212,42 @@ fn check_volume(volume: &Value, errors: &mut ErrorList) {
             validate_node_selector(spec.at("nodeAffinity.required"), &path, errors);
         }
     }
-    match source(volume) {
-        None => errors.push(FieldError::required(&path, "must specify a volume type")),
+    check_source(spec, &path, errors);
+    if spec.has("local") && !spec.has("nodeAffinity") {
+        let path = Path::new("metadata").child("annotations");
+        errors.push(FieldError::required(&path, "Local volume requires node affinity"));
+    }
+}
+
+fn check_access_modes(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+    if spec.blank("accessModes") {
+        errors.push(FieldError::required(&path.child("accessModes"), ""));
+    }
+    for mode in spec.texts("accessModes") {
+        if !MODES.contains(&mode) {
+            errors.push(FieldError::not_supported(&path.child("accessModes"), mode, &MODES));
+        }
+    }
+}
+
+/// Validates that a volume has one valid source.
+fn check_source(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    match source(spec) {
+        None => errors.push(FieldError::required(path, "must specify a volume type")),
         Some((kind, source)) => {
             check_volume_source(kind, source, &path.child(kind), errors);
             if kind == "csi" && source.blank("volumeHandle") {
                 let path = path.child(kind).child("volumeHandle");
                 errors.push(FieldError::required(&path, ""));
             }
-            if kind == "local" && !spec.has("nodeAffinity") {
-                let detail = "Local volume requires node affinity";
-                errors.push(FieldError::required(
-                    &Path::new("metadata").child("annotations"),
-                    detail,
-                ));
-            }
         }
     }
-    let others = volume.pairs("spec").filter(|(name, _)| !NOT_SOURCES.contains(&name.as_str()));
+    let others = spec.pairs("").filter(|(name, _)| !NOT_SOURCES.contains(&name.as_str()));
     for (kind, _) in others.skip(1) {
         let detail = "may not specify more than 1 volume type";
         errors.push(FieldError::forbidden(&path.child(kind), detail));
     }
-}
-
-/// Validates the name of a CSI driver, which may have capital letters.
-fn csi_driver_name(name: &str) -> Vec<String> {
-    validation::dns1123_subdomain(&name.to_lowercase())
 }
 
 pub(crate) static STORAGE_CLASS: Strategy = Strategy {
@@ -327,6 +325,14 @@ pub(crate) static ATTRIBUTES_CLASS: Strategy = Strategy {
     ..Strategy::PLAIN
 };
 
+/// Removes a field whose gate (`VolumeLimitScaling`) is off, unless the old driver has it.
+fn drop_scaling(new: &mut Value, old: Option<&Value>) {
+    const FIELD: &str = "spec.preventPodSchedulingIfMissing";
+    if !old.is_some_and(|old| old.has(FIELD)) {
+        new.remove(FIELD);
+    }
+}
+
 pub(crate) static CSI_DRIVER: Strategy = Strategy {
     check: |driver, errors| {
         let path = Path::new("spec");
@@ -340,7 +346,15 @@ pub(crate) static CSI_DRIVER: Strategy = Strategy {
                 errors.push(FieldError::not_supported(&path, mode, &modes));
             }
         }
+        let in_secrets = driver.flag("spec.serviceAccountTokenInSecrets");
+        if in_secrets && driver.blank("spec.tokenRequests") {
+            let path = path.child("serviceAccountTokenInSecrets");
+            let detail = "serviceAccountTokenInSecrets is set but no tokenRequests are specified";
+            errors.push(FieldError::invalid(&path, true, detail));
+        }
     },
+    own_create: |driver, _| drop_scaling(driver, None),
+    own_update: |new, old, _| drop_scaling(new, Some(old)),
     fields: &[
         ("spec.tokenRequests", UniqueBy("audience")),
         (
@@ -405,7 +419,7 @@ pub(crate) static CSI_NODE: Strategy = Strategy {
     },
     fields: &[
         ("spec.drivers", UniqueBy("name")),
-        ("spec.drivers[].name", Named(csi_driver_name)),
+        ("spec.drivers[].name", Named(driver_name)),
         (
             "spec.drivers[].allocatable.count",
             Within(0, i64::MAX, "must be greater than or equal to 0"),
@@ -414,6 +428,27 @@ pub(crate) static CSI_NODE: Strategy = Strategy {
     unconditional_update: false,
     ..Strategy::PLAIN
 };
+
+/// Validates the name of a driver, in lower case.
+fn driver_name(name: &str) -> Vec<String> {
+    validation::dns1123_subdomain(&name.to_lowercase())
+}
+
+/// Validates the spec of a volume that no PersistentVolume has: only access modes, a CSI source and few other fields.
+fn check_inline_volume(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    for field in
+        ["capacity", "claimRef", "storageClassName"].iter().filter(|field| !spec.blank(**field))
+    {
+        let detail = "may not be specified in the context of inline volumes";
+        errors.push(FieldError::forbidden(&path.child(field), detail));
+    }
+    if !spec.has("csi") {
+        let detail = "has to be specified in the context of inline volumes";
+        errors.push(FieldError::required(&path.child("csi"), detail));
+    }
+    check_access_modes(spec, path, errors);
+    check_source(spec, path, errors);
+}
 
 pub(crate) static ATTACHMENT: Strategy = Strategy {
     status: Some(|| json!({"attached": false})),
@@ -425,9 +460,13 @@ pub(crate) static ATTACHMENT: Strategy = Strategy {
             let detail = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
             errors.push(FieldError::required(&Path::new("spec").child("source"), detail));
         }
+        if spec.has("source.inlineVolumeSpec") {
+            let path = Path::new("spec").child("source").child("inlineVolumeSpec");
+            check_inline_volume(spec.at("source.inlineVolumeSpec"), &path, errors);
+        }
     },
     fields: &[
-        ("spec.attacher", Named(csi_driver_name)),
+        ("spec.attacher", Named(driver_name)),
         ("spec.nodeName", Named(validation::dns1123_subdomain)),
         ("spec.source.persistentVolumeName", Text(validation::dns1123_subdomain)),
     ],

@@ -54,6 +54,40 @@ pub(crate) fn configured(runtime: &RuntimeConfig, features: &FeatureGates) -> Ve
     all
 }
 
+/// Deprecated versions: the group, the version, its kinds (empty for all), the releases that deprecate and remove it, and
+/// the version that upstream's warning recommends, if any.
+type Deprecated =
+    (&'static str, &'static str, &'static [&'static str], [&'static str; 2], &'static str);
+
+const DEPRECATED: &[Deprecated] = &[
+    ("admissionregistration.k8s.io", "v1alpha1", &[], ["v1.35", "v1.38"], ""),
+    ("coordination.k8s.io", "v1alpha2", &[], ["v1.35", "v1.38"], ""),
+    ("coordination.k8s.io", "v1beta1", &[], ["v1.36", "v1.39"], ""),
+    ("networking.k8s.io", "v1beta1", &[], ["v1.34", "v1.37"], ""),
+    ("resource.k8s.io", "v1alpha3", &["DeviceTaintRule"], ["v1.36", "v1.39"], ""),
+    ("resource.k8s.io", "v1beta1", &[], ["v1.35", "v1.38"], ""),
+    (
+        "resource.k8s.io",
+        "v1beta2",
+        &["DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"],
+        ["v1.36", "v1.39"],
+        "",
+    ),
+    ("storage.k8s.io", "v1beta1", &[], ["v1.34", "v1.37"], "storage.k8s.io/v1"),
+];
+
+/// Returns the warning that upstream sends with every request of a deprecated version of a kind.
+fn deprecation(resource: &ApiResource) -> Option<String> {
+    let (group, version, kind) = (resource.group, resource.version, resource.kind);
+    let (.., [since, until], new) = DEPRECATED.iter().find(|(of, old, kinds, ..)| {
+        (*of, *old) == (group, version) && (kinds.is_empty() || kinds.contains(&kind))
+    })?;
+    let instead = if new.is_empty() { String::new() } else { format!("; use {new} {kind}") };
+    Some(format!(
+        "{group}/{version} {kind} is deprecated in {since}+, unavailable in {until}+{instead}"
+    ))
+}
+
 /// Events of both groups are the same stored resource.
 fn storage_home<'a>(group: &'a str, plural: &'a str) -> (&'a str, &'a str) {
     match (group, plural) {
@@ -144,7 +178,7 @@ fn served(resource: &'static ApiResource) -> ServedVersion {
         schema: schema.clone(),
         node,
         conversion: conversion::between(resource.group, resource.version, resource.name),
-        warning: None,
+        warning: deprecation(resource).map(Into::into),
         columns: None,
         scale: None,
         enabled: !resource.on_demand,

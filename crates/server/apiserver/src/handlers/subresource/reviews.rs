@@ -16,7 +16,7 @@ use crate::{
         attributes::Attributes,
         body::read_body,
         call::{Answer, Call},
-        decode,
+        decode, meta,
         state::State,
     },
     request::ResponseFormat,
@@ -36,6 +36,9 @@ pub(super) async fn create(state: &State, call: &Call) -> Answer {
     let (headers, query) = (&call.headers, &call.info.query);
     let accepted = ResponseFormat::negotiate_without_tables(headers, query, call.encodings)?;
     let mut review = decode::decode_object(call, read_body(state, call).await?)?;
+    if call.resource.definition.namespaced {
+        meta::check_namespace(&call.resource.definition, &mut review, &call.path.namespace)?;
+    }
     let attributes = Attributes::create(call);
     admission::admit(state, &attributes, &mut review).await?;
     admission::validate(state, &attributes, &review).await?;
