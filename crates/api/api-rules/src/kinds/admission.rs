@@ -86,6 +86,11 @@ fn check_webhook(webhook: &Value, path: &Path, errors: &mut ErrorList) {
             "must include at least one of v1, v1beta1",
         ));
     }
+    for (i, version) in webhook.texts("admissionReviewVersions").enumerate() {
+        for message in validation::dns1035_label(version) {
+            errors.push(FieldError::invalid(&versions_path.index(i), version, message));
+        }
+    }
     validate_one_of(webhook, "failurePolicy", &["Fail", "Ignore"], path, errors);
     validate_one_of(webhook, "matchPolicy", &["Equivalent", "Exact"], path, errors);
     validate_one_of(webhook, "sideEffects", &["None", "NoneOnDryRun"], path, errors);

@@ -298,3 +298,46 @@ const LEVEL: &[FieldRule] = &[
     ("spec.limited.limitResponse.queuing.handSize", Within(1, MAX, "must be positive")),
     ("spec.limited.limitResponse.queuing.queueLengthLimit", Within(1, MAX, "must be positive")),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::tests::errors;
+
+    #[test]
+    fn validates_levels_and_urls() {
+        let level = |spec: Value| {
+            errors(
+                "flowcontrol.apiserver.k8s.io",
+                "prioritylevelconfigurations",
+                json!({ "spec": spec }),
+            )
+        };
+        let queue = |queues: i64, hand: i64| {
+            let queuing = json!({"queues": queues, "handSize": hand, "queueLengthLimit": 5});
+            level(json!({"type": "Limited",
+                "limited": {"limitResponse": {"type": "Queue", "queuing": queuing}}}))
+        };
+        assert_eq!(queue(64, 6), "[]");
+        assert!(queue(65_536, 6).contains("required entropy bits of deckSize 65536"));
+        assert!(queue(i64::from(i32::MAX), 2).contains("must not be greater than 10000000"));
+        let reject = json!({"type": "Reject", "queuing": {}});
+        let reject = level(json!({"type": "Limited", "limited": {"limitResponse": reject}}));
+        assert!(reject.contains("queuing: Forbidden"), "{reject}");
+        let exempt =
+            level(json!({"type": "Exempt", "limited": {"limitResponse": {"type": "Reject"}}}));
+        assert!(exempt.contains("spec.limited: Forbidden: must be nil"), "{exempt}");
+        for (url, is_valid) in [
+            ("*", true),
+            ("/a/*", true),
+            ("/", true),
+            ("a", false),
+            ("/a b", false),
+            ("/a*", false),
+        ] {
+            let mut errors = ErrorList::new();
+            check_urls(&[json!(url)], &Path::new("urls"), &mut errors);
+            assert_eq!(errors.is_empty(), is_valid, "{url}");
+        }
+    }
+}
