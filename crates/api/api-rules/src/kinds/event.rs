@@ -27,11 +27,6 @@ fn field(event: &Value, (core, new): Spelling) -> &Value {
 
 pub(super) fn check_create(event: &Value, errors: &mut ErrorList) {
     check_namespace(event, errors);
-    let wrong = (!event.name().is_empty()).then(|| validation::dns1123_subdomain(event.name()));
-    for message in wrong.into_iter().flatten() {
-        let path = Path::new("metadata").child("name");
-        errors.push(FieldError::invalid(&path, event.name(), message));
-    }
     let time = Path::new("eventTime");
     if !is_zero(event.at("eventTime")) {
         check_new(event, errors);

@@ -14,6 +14,11 @@ use crate::{
 pub(crate) static NODE: Strategy = Strategy {
     storage_path: Some("minions"),
     own_defaults: |node| {
+        // The older field wins over the list, whose first item it is.
+        let first = node.at("spec.podCIDR").clone();
+        if !node.blank("spec.podCIDR") && node.items("spec.podCIDRs").first() != Some(&first) {
+            node.set("spec.podCIDRs", vec![first]);
+        }
         if node.blank("status.allocatable") && !node.blank("status.capacity") {
             let capacity = node.at("status.capacity").clone();
             node.set("status.allocatable", capacity);

@@ -13,7 +13,7 @@ use crate::{
         Rule::{IsOneOf, Named, OneOf, TextIfAny, Within},
     },
     meta::{check_immutable, strings},
-    pod::is_extended,
+    pod::is_extended_resource,
     strategy::Strategy,
 };
 
@@ -24,7 +24,7 @@ pub(crate) static DEVICE_CLASS: Strategy = Strategy {
     check: |class, errors| {
         check_selectors(class.at("spec"), &Path::new("spec"), errors);
         if let Some(name) = class.at("spec.extendedResourceName").as_str() {
-            let is_valid = is_extended(name)
+            let is_valid = is_extended_resource(name)
                 && validation::qualified_name(&format!("requests.{name}")).is_empty();
             if !is_valid {
                 let path = Path::new("spec").child("extendedResourceName");

@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 
 use crate::{
     fields::{
-        Rule::{Amount, IsText, Named, Required, Selector, Text, Unique, UniqueBy, Within},
+        Rule::{
+            Amount, IsText, Named, Required, Selector, Text, TextIfAny, Unique, UniqueBy, Within,
+        },
         validate_one_of, validate_optional_one_of,
     },
     meta::check_immutable,
@@ -27,6 +29,7 @@ pub(crate) static CLAIM: Strategy = Strategy {
     check: |claim, errors| {
         check_volume_claim_spec(claim.at("spec"), &Path::new("spec"), errors);
     },
+    fields: &[("spec.volumeAttributesClassName", TextIfAny(validation::dns1123_subdomain))],
     check_update: check_claim_update,
     selectable: &[("name", |claim| claim.name().to_owned())],
     warnings: |claim, _| {
