@@ -16,8 +16,8 @@ use crate::{
     strategy::Strategy,
 };
 
-/// Removes fields whose gates (`DRAListTypeAttributes`, `DRANodeAllocatableResources`) are off, unless the old slice has
-/// one of them.
+/// Removes fields whose gates (`DRAListTypeAttributes`, `DRANodeAllocatableResources`) are off, unless the old slice
+/// has one of them.
 fn drop_disabled_fields(new: &mut Value, old: Option<&Value>) {
     const LISTS: [&str; 4] = ["bools", "ints", "strings", "versions"];
     const MAPPINGS: &str = "nodeAllocatableResourceMappings";

@@ -54,37 +54,59 @@ pub(crate) fn configured(runtime: &RuntimeConfig, features: &FeatureGates) -> Ve
     all
 }
 
-/// Deprecated versions: the group, the version, its kinds (empty for all), the releases that deprecate and remove it, and
-/// the version that upstream's warning recommends, if any.
-type Deprecated =
-    (&'static str, &'static str, &'static [&'static str], [&'static str; 2], &'static str);
+/// A deprecated version of a group.
+struct Deprecated {
+    group: &'static str,
+    version: &'static str,
+    /// The deprecated kinds; empty for all.
+    kinds: &'static [&'static str],
+    since: &'static str,
+    removed: &'static str,
+    /// The version that upstream's warning recommends; empty for none.
+    replacement: &'static str,
+}
 
-const DEPRECATED: &[Deprecated] = &[
-    ("admissionregistration.k8s.io", "v1alpha1", &[], ["v1.35", "v1.38"], ""),
-    ("coordination.k8s.io", "v1alpha2", &[], ["v1.35", "v1.38"], ""),
-    ("coordination.k8s.io", "v1beta1", &[], ["v1.36", "v1.39"], ""),
-    ("networking.k8s.io", "v1beta1", &[], ["v1.34", "v1.37"], ""),
-    ("resource.k8s.io", "v1alpha3", &["DeviceTaintRule"], ["v1.36", "v1.39"], ""),
-    ("resource.k8s.io", "v1beta1", &[], ["v1.35", "v1.38"], ""),
-    (
-        "resource.k8s.io",
-        "v1beta2",
-        &["DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"],
-        ["v1.36", "v1.39"],
-        "",
-    ),
-    ("storage.k8s.io", "v1beta1", &[], ["v1.34", "v1.37"], "storage.k8s.io/v1"),
+const fn deprecated(
+    group: &'static str,
+    version: &'static str,
+    [since, removed]: [&'static str; 2],
+) -> Deprecated {
+    Deprecated { group, version, kinds: &[], since, removed, replacement: "" }
+}
+
+static DEPRECATED: &[Deprecated] = &[
+    deprecated("admissionregistration.k8s.io", "v1alpha1", ["v1.35", "v1.38"]),
+    deprecated("coordination.k8s.io", "v1alpha2", ["v1.35", "v1.38"]),
+    deprecated("coordination.k8s.io", "v1beta1", ["v1.36", "v1.39"]),
+    deprecated("networking.k8s.io", "v1beta1", ["v1.34", "v1.37"]),
+    Deprecated {
+        kinds: &["DeviceTaintRule"],
+        ..deprecated("resource.k8s.io", "v1alpha3", ["v1.36", "v1.39"])
+    },
+    deprecated("resource.k8s.io", "v1beta1", ["v1.35", "v1.38"]),
+    Deprecated {
+        kinds: &["DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"],
+        ..deprecated("resource.k8s.io", "v1beta2", ["v1.36", "v1.39"])
+    },
+    Deprecated {
+        replacement: "storage.k8s.io/v1",
+        ..deprecated("storage.k8s.io", "v1beta1", ["v1.34", "v1.37"])
+    },
 ];
 
 /// Returns the warning that upstream sends with every request of a deprecated version of a kind.
 fn deprecation(resource: &ApiResource) -> Option<String> {
     let (group, version, kind) = (resource.group, resource.version, resource.kind);
-    let (.., [since, until], new) = DEPRECATED.iter().find(|(of, old, kinds, ..)| {
-        (*of, *old) == (group, version) && (kinds.is_empty() || kinds.contains(&kind))
+    let Deprecated { since, removed, replacement, .. } = DEPRECATED.iter().find(|old| {
+        (old.group, old.version) == (group, version)
+            && (old.kinds.is_empty() || old.kinds.contains(&kind))
     })?;
-    let instead = if new.is_empty() { String::new() } else { format!("; use {new} {kind}") };
+    let instead = match *replacement {
+        "" => String::new(),
+        version => format!("; use {version} {kind}"),
+    };
     Some(format!(
-        "{group}/{version} {kind} is deprecated in {since}+, unavailable in {until}+{instead}"
+        "{group}/{version} {kind} is deprecated in {since}+, unavailable in {removed}+{instead}"
     ))
 }
 
