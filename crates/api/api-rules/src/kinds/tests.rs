@@ -566,19 +566,23 @@ fn warns_in_upstream_words() {
     );
 }
 
-/// Each object has one mistake that upstream's v1.36.2 rejects, with the field that it names.
+/// Returns the fields that the errors of a new object name.
+fn wrong_fields(group: &str, resource: &str, object: Value) -> Vec<String> {
+    let object = made(group, resource, object);
+    let errors = strategy(group, resource).create_errors(&object, false);
+    errors.iter().map(|error| error.field.as_str().to_owned()).collect()
+}
+
+fn assert_wrong(group: &str, resource: &str, object: Value, field: &str) {
+    let found = wrong_fields(group, resource, object);
+    assert!(found.iter().any(|name| name == field), "{resource}: {field} is not in {found:?}");
+}
+
+// Each object of the next tests has one mistake that upstream's v1.36.2 rejects, with the field that it names.
+
 #[test]
-fn rejects_mistakes_that_upstream_rejects() {
-    let wrong = |group: &str, resource: &str, object: Value| {
-        let object = made(group, resource, object);
-        let errors = strategy(group, resource).create_errors(&object, false);
-        errors.iter().map(|error| error.field.as_str().to_owned()).collect::<Vec<_>>()
-    };
-    let has = |group: &str, resource: &str, object: Value, field: &str| {
-        let found = wrong(group, resource, object);
-        assert!(found.iter().any(|name| name == field), "{resource}: {field} is not in {found:?}");
-    };
-    let (dra, flows) = ("resource.k8s.io", "flowcontrol.apiserver.k8s.io");
+fn rejects_mistakes_in_claims_and_slices() {
+    let dra = "resource.k8s.io";
     let claim = |devices: Value| json!({"spec": {"devices": devices}});
     let request = |tolerations: Value| {
         let exactly = json!({"deviceClassName": "c", "tolerations": tolerations});
@@ -592,7 +596,7 @@ fn rejects_mistakes_that_upstream_rejects() {
         (json!({"key": "a", "operator": "Exists", "effect": "Evict"}), "effect"),
     ] {
         let field = format!("{requests}.exactly.tolerations[0].{field}");
-        has(dra, "resourceclaims", request(json!([toleration])), &field);
+        assert_wrong(dra, "resourceclaims", request(json!([toleration])), &field);
     }
     let alternatives = |list: Value| {
         claim(json!({"requests": [{"name": "r", "firstAvailable": list}],
@@ -608,13 +612,18 @@ fn rejects_mistakes_that_upstream_rejects() {
             "firstAvailable[1]",
         ),
     ] {
-        has(dra, "resourceclaims", alternatives(list), &format!("{requests}.{field}"));
+        assert_wrong(dra, "resourceclaims", alternatives(list), &format!("{requests}.{field}"));
     }
     for field in ["config[0].requests[0]", "config[0].opaque.driver", "config[0].opaque.parameters"]
     {
-        has(dra, "resourceclaims", alternatives(json!([])), &format!("spec.devices.{field}"));
+        assert_wrong(
+            dra,
+            "resourceclaims",
+            alternatives(json!([])),
+            &format!("spec.devices.{field}"),
+        );
     }
-    has(
+    assert_wrong(
         dra,
         "resourceclaims",
         alternatives(json!([])),
@@ -624,48 +633,66 @@ fn rejects_mistakes_that_upstream_rejects() {
         json!({"spec": {"driver": "D.example.com", "nodeName": "n", "devices": [device],
             "pool": {"name": "p", "resourceSliceCount": 1}}})
     };
-    assert_eq!(wrong(dra, "resourceslices", device(json!({"name": "d"}))), Vec::<String>::new());
+    assert_eq!(
+        wrong_fields(dra, "resourceslices", device(json!({"name": "d"}))),
+        Vec::<String>::new()
+    );
     let slice = device(json!({"name": "d", "attributes": {"v": {"version": "1.2"}}}));
-    has(dra, "resourceslices", slice, "spec.devices[0].attributes[v].version");
+    assert_wrong(dra, "resourceslices", slice, "spec.devices[0].attributes[v].version");
     let slice = device(json!({"name": "d", "taints": [{"key": "a", "effect": "Evict"}]}));
-    has(dra, "resourceslices", slice, "spec.devices[0].taints[0].effect");
+    assert_wrong(dra, "resourceslices", slice, "spec.devices[0].taints[0].effect");
+}
+
+#[test]
+fn rejects_mistakes_that_upstream_rejects() {
+    let flows = "flowcontrol.apiserver.k8s.io";
     let queuing = json!({"queues": 65536, "handSize": 6, "queueLengthLimit": 1});
     let level = json!({"spec": {"type": "Limited", "limited": {
         "limitResponse": {"type": "Queue", "queuing": queuing}}}});
     let hand = "spec.limited.limitResponse.queuing.handSize";
-    has(flows, "prioritylevelconfigurations", level, hand);
+    assert_wrong(flows, "prioritylevelconfigurations", level, hand);
     let rule = json!({"subjects": [{"kind": "User", "user": {"name": "u"}}],
         "nonResourceRules": [{"verbs": ["get"], "nonResourceURLs": ["healthz"]}]});
     let flow = json!({"spec": {"priorityLevelConfiguration": {"name": "p"}, "rules": [rule]}});
-    has(flows, "flowschemas", flow, "spec.rules[0].nonResourceRules[0].nonResourceURLs[0]");
+    assert_wrong(
+        flows,
+        "flowschemas",
+        flow,
+        "spec.rules[0].nonResourceRules[0].nonResourceURLs[0]",
+    );
     let toleration = json!({"key": "k", "operator": "Exists"});
     let class = json!({"handler": "h", "scheduling": {"tolerations": [toleration, toleration]}});
-    has("node.k8s.io", "runtimeclasses", class, "scheduling.tolerations[1]");
+    assert_wrong("node.k8s.io", "runtimeclasses", class, "scheduling.tolerations[1]");
     let node = json!({"spec": {"podCIDR": "wide", "podCIDRs": ["10.0.0.0/24"]}});
-    has("", "nodes", node, "spec.podCIDRs[0]");
+    assert_wrong("", "nodes", node, "spec.podCIDRs[0]");
     let subset = json!({"addresses": [{"ip": "1.2.3.4"}],
         "ports": [{"port": 80, "protocol": "TCP", "appProtocol": "-a"}]});
-    has("", "endpoints", json!({"subsets": [subset]}), "subsets[0].ports[0].appProtocol");
+    assert_wrong("", "endpoints", json!({"subsets": [subset]}), "subsets[0].ports[0].appProtocol");
     let spec = json!({"accessModes": ["ReadWriteOnce"], "volumeAttributesClassName": "-a",
         "resources": {"requests": {"storage": "1Gi"}}});
-    has("", "persistentvolumeclaims", json!({"spec": spec}), "spec.volumeAttributesClassName");
+    assert_wrong(
+        "",
+        "persistentvolumeclaims",
+        json!({"spec": spec}),
+        "spec.volumeAttributesClassName",
+    );
     let csi =
         json!({"driver": "d", "volumeHandle": "h", "controllerExpandSecretRef": {"name": "n"}});
     let spec =
         json!({"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "csi": csi});
     let field = "spec.csi.controllerExpandSecretRef.namespace";
-    has("", "persistentvolumes", json!({"spec": spec}), field);
+    assert_wrong("", "persistentvolumes", json!({"spec": spec}), field);
     let secret = json!({"type": "kubernetes.io/dockerconfigjson",
         "stringData": {".dockerconfigjson": "0"}});
-    has("", "secrets", secret, "data[.dockerconfigjson]");
+    assert_wrong("", "secrets", secret, "data[.dockerconfigjson]");
     let parent = json!({"group": "-a", "resource": "r", "name": "n"});
-    has(
+    assert_wrong(
         "networking.k8s.io",
         "ipaddresses",
         json!({"spec": {"parentRef": parent}}),
         "spec.parentRef.group",
     );
     let quota = json!({"spec": {"hard": {"pods": "1", "count/jobs.batch": "1"}, "scopes": ["Terminating"]}});
-    let found = wrong("", "resourcequotas", quota);
+    let found = wrong_fields("", "resourcequotas", quota);
     assert!(found.iter().all(|field| !field.starts_with("spec")), "{found:?}");
 }
