@@ -240,7 +240,12 @@ impl NumaMemory {
             (*number, Node { number_of_assignments: 0, memory_map, cells })
         };
         let mut nodes: Nodes = self.machine.iter().map(node).collect();
-        for block in self.pods.values().flat_map(BTreeMap::values).flatten() {
+        let mut blocks: Vec<&Block> =
+            self.pods.values().flat_map(BTreeMap::values).flatten().collect();
+        // Blocks on several nodes take what those on a single node leave; in another order, memory would be counted as
+        // free that a container has.
+        blocks.sort_by_key(|block| block.nodes.len());
+        for block in blocks {
             let mut left = block.size;
             for number in &block.nodes {
                 let Some(node) = nodes.get_mut(number) else { continue };

@@ -218,3 +218,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn counts_memory_of_single_nodes_before_that_of_several() {
+    let mut memory = memory(3);
+    let at = || Hint { nodes: Some(Mask::of([0])), preferred: false };
+    allot(&mut memory, &one("1", 4 * GI), at()).unwrap();
+    allot(&mut memory, &one("4", GI), at()).unwrap();
+    memory.release("1");
+    allot(&mut memory, &one("1", 2 * GI), at()).unwrap();
+    allot(&mut memory, &one("0", 2 * GI), at()).unwrap();
+    let left: u64 = (0..3).map(|node| left(&memory, node)).sum();
+    assert_eq!(left, 4 * GI);
+}
