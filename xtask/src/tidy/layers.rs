@@ -21,12 +21,13 @@ const LAYERS: [Layer; 6] = [
 ];
 
 /// Edges between components, each with its reason.
-const BETWEEN_COMPONENTS: [(&str, &[&str], &str); 7] = [
+const BETWEEN_COMPONENTS: [(&str, &[&str], &str); 8] = [
     (
         "apiserver",
         &["audit", "auth", "admission", "flow"],
         "they are the stages of its one pipeline",
     ),
+    ("controllers", &["auth"], "auth signs and verifies the tokens of service accounts in Secrets"),
     ("instances", &["cni"], "cni opens a host firewall that forwards nothing by default"),
     (
         "kops",

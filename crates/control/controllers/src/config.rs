@@ -31,6 +31,8 @@ pub struct Config {
     pub allocate_node_cidrs: bool,
     /// The CA certificate in PEM that Pods are to trust; `None` publishes none.
     pub root_ca: Option<String>,
+    /// The private key in PEM that signs the tokens of Secrets; `None` fills no Secrets.
+    pub token_key: Option<String>,
     /// The interval between two checks of node health.
     pub node_monitor_period: Duration,
     /// The time without a heartbeat after which a node is unhealthy.
@@ -135,6 +137,7 @@ impl Default for Config {
             node_cidr_mask_v6: 64,
             allocate_node_cidrs: false,
             root_ca: None,
+            token_key: None,
             node_monitor_period: Duration::from_secs(5),
             node_monitor_grace_period: Duration::from_secs(50),
             terminated_pod_threshold: 12_500,
@@ -227,18 +230,15 @@ const FORMER: &[(&str, &str)] = &[
     ("resourcequota", "resourcequota-controller"),
     ("root-ca-cert-publisher", "root-ca-certificate-publisher-controller"),
     ("serviceaccount", "serviceaccount-controller"),
+    ("serviceaccount-token", "serviceaccount-token-controller"),
     ("statefulset", "statefulset-controller"),
     ("ttl-after-finished", "ttl-after-finished-controller"),
     ("validatingadmissionpolicy-status", "validatingadmissionpolicy-status-controller"),
 ];
 
 /// Upstream's controllers that are not implemented here. Naming one is not an error.
-const NOT_IMPLEMENTED: &[&str] = &[
-    "legacy-serviceaccount-token-cleaner-controller",
-    "node-route-controller",
-    "serviceaccount-token-controller",
-    "ttl-controller",
-];
+const NOT_IMPLEMENTED: &[&str] =
+    &["legacy-serviceaccount-token-cleaner-controller", "node-route-controller", "ttl-controller"];
 
 fn full_name(name: &str) -> &str {
     FORMER.iter().find(|(former, _)| *former == name).map_or(name, |(_, name)| name)

@@ -13,6 +13,7 @@ use api_config::{
     known::{self, Flag, KnownFlags},
 };
 use api_meta::{Cidr, ErrorList, Path, aggregate};
+use auth::authn::keys::{KeyError, SigningKey};
 use client::LeaderElectionConfig;
 
 use self::signers::{SignerFiles, SignerFlags};
@@ -81,7 +82,7 @@ pub struct Args {
     /// Longest validity of signed certificates
     #[arg(long)]
     pub cluster_signing_duration: Option<GoDuration>,
-    /// Accepted for kubeadm; no long-lived token Secrets are made
+    /// File with the private key that signs the tokens of service accounts in Secrets
     #[arg(long)]
     pub service_account_private_key_file: Option<PathBuf>,
     /// Every controller writes as its own service account; `false` is refused
@@ -254,6 +255,10 @@ pub enum FlagError {
         "--cluster-signing-{signer}-{{cert,key}}-file: cannot specify {given} without {missing}"
     )]
     Signer { signer: &'static str, given: &'static str, missing: &'static str },
+    #[error(
+        "--service-account-private-key-file: {0}; give the private key of the API server's tokens"
+    )]
+    TokenKey(KeyError),
     #[error("max-endpoints-per-slice must not be {bound}, but got {given}")]
     EndpointsPerSlice { bound: &'static str, given: i64 },
     #[error("using the flags --leader-elect-*: {}; correct them", aggregate(.0))]
@@ -294,6 +299,7 @@ impl Args {
                 .unwrap_or(defaults.node_cidr_mask_v6),
             allocate_node_cidrs: self.allocate_node_cidrs,
             root_ca: read("root-ca-file", self.root_ca_file.as_deref())?,
+            token_key: self.token_key()?,
             node_monitor_period: duration(self.node_monitor_period, defaults.node_monitor_period),
             node_monitor_grace_period: duration(
                 self.node_monitor_grace_period,
@@ -330,6 +336,16 @@ impl Args {
             Some(unknown) => Err(FlagError::Controller(unknown.to_owned())),
             None => Ok(config),
         }
+    }
+
+    /// Reads the key that signs the tokens of Secrets.
+    fn token_key(&self) -> Result<Option<String>, FlagError> {
+        let flag = "service-account-private-key-file";
+        let pem = read(flag, self.service_account_private_key_file.as_deref())?;
+        if let Some(pem) = &pem {
+            SigningKey::from_pem(pem.as_bytes()).map_err(FlagError::TokenKey)?;
+        }
+        Ok(pem)
     }
 
     /// Reads the certificate and the key of the signing CA; `None` without both flags.
@@ -447,13 +463,16 @@ mod tests {
 
     #[test]
     fn parses_kubeadm_flags() {
+        let key = tempfile::NamedTempFile::new().unwrap();
+        let pem = rcgen::KeyPair::generate().unwrap().serialize_pem();
+        std::fs::write(key.path(), &pem).unwrap();
         let args = parsed(&[
             "--allocate-node-cidrs=true",
             "--bind-address=127.0.0.1",
             "--cluster-cidr=10.244.0.0/16,fd00::/48",
             "--controllers=*,bootstrapsigner,tokencleaner",
             "--leader-elect=true",
-            "--service-account-private-key-file=/etc/kubernetes/pki/sa.key",
+            &format!("--service-account-private-key-file={}", key.path().display()),
             "--use-service-account-credentials=true",
             "--v=2",
         ]);
@@ -465,6 +484,10 @@ mod tests {
                 && config.enables("token-cleaner-controller")
         );
         assert_eq!(config.cluster_cidrs.len(), 2);
+        assert_eq!(config.token_key, Some(pem));
+        std::fs::write(key.path(), "no key").unwrap();
+        let error = args.config().unwrap_err().to_string();
+        assert!(error.starts_with("--service-account-private-key-file: "), "{error}");
     }
 
     #[test]

@@ -61,6 +61,7 @@ mod service_account;
 mod service_cidr;
 mod statefulset;
 mod storage_migration;
+mod token_secrets;
 mod trust_bundle;
 mod ttl;
 

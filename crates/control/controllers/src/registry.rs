@@ -6,7 +6,7 @@ use crate::{
     ephemeral, expander, garbage, job, load_balancer, local_volumes, namespace, node_ipam,
     node_lifecycle, pod_gc, policy_status, protection, quota, replicaset, resource_claims,
     resource_pools, root_ca, service_account, service_cidr, statefulset, storage_migration,
-    trust_bundle, ttl,
+    token_secrets, trust_bundle, ttl,
 };
 
 /// A controller and its service account.
@@ -40,6 +40,9 @@ static CONTROLLERS: &[Controller] = controllers! {
     "namespace-controller" as "namespace-controller" on ["namespaces"] = namespace::start;
     "serviceaccount-controller" as "service-account-controller" on ["namespaces" "serviceaccounts"]
         = service_account::start;
+    // As upstream, it acts as the controller manager itself, because other controllers' accounts may need it.
+    "serviceaccount-token-controller" as "system:kube-controller-manager" on ["secrets" "serviceaccounts"]
+        = token_secrets::start;
     "root-ca-certificate-publisher-controller" as "root-ca-cert-publisher" on ["namespaces" "configmaps"]
         = root_ca::start;
     "replicaset-controller" as "replicaset-controller" on ["replicasets" "pods"] = replicaset::start;

@@ -5,3 +5,4 @@ mod api;
 mod life;
 mod load_balancers;
 mod simulation;
+mod token_secrets;
