@@ -13,6 +13,8 @@ mod crd;
 mod cves;
 mod event;
 mod flowcontrol;
+#[cfg(test)]
+mod mistakes;
 mod networking;
 mod node;
 mod pod_certificates;

@@ -67,17 +67,15 @@ pub(crate) async fn update(
     let client = open_client(user, context.environment)?;
     if !command.yes {
         let plan = plan(registry, command, user, &client, context).await?;
-        write_plan(command, user.name(), &plan)?;
-        plan.summary().print(context.out)?;
-        writeln!(context.out, "Must specify --yes to apply changes")?;
-        return Ok(());
+        plan.summary().save(command, user.name())?;
+        return plan.summary().propose(context.out);
     }
     let lock_user = context.user();
     let mut lock = registry.lock(user.name(), &lock_user, context.now)?;
     let done = registry
         .while_locked(&mut lock, &lock_user, async {
             let plan = plan(registry, command, user, &client, context).await?;
-            write_plan(command, user.name(), &plan)?;
+            plan.summary().save(command, user.name())?;
             if let Some(path) = &command.plan {
                 plan.summary().check_saved(path, user.name())?;
             }
@@ -169,13 +167,6 @@ fn resource_changes(plan: &direct::Plan) -> Vec<ResourceChange> {
         fields: change.details.clone(),
     };
     plan.changes.iter().map(shown).collect()
-}
-
-fn write_plan(command: &UpdateCluster, cluster: &str, plan: &Plan) -> Result<(), Error> {
-    match &command.plan_out {
-        None => Ok(()),
-        Some(path) => plan.summary().write(path, cluster),
-    }
 }
 
 /// Carries out the plan. Machines come last, because they read the objects written before.

@@ -46,10 +46,8 @@ pub(crate) fn update(
     check_store(registry, user)?;
     if !command.yes {
         let plan = plan(registry, command, user, context)?;
-        write_plan(command, user, &plan)?;
-        plan.summary().print(context.out)?;
-        writeln!(context.out, "Must specify --yes to apply changes")?;
-        return Ok(());
+        plan.summary().save(command, user.name())?;
+        return plan.summary().propose(context.out);
     }
     let lock = registry.lock(user.name(), &context.user(), context.now)?;
     let done = apply(registry, command, user, context);
@@ -65,7 +63,7 @@ fn apply(
     context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let plan = plan(registry, command, user, context)?;
-    write_plan(command, user, &plan)?;
+    plan.summary().save(command, user.name())?;
     if let Some(path) = &command.plan {
         plan.summary().check_saved(path, user.name())?;
     }
@@ -115,13 +113,6 @@ fn plan(
         String::new()
     };
     Ok(Plan { changes, boot_configs: built.model.boot_configs, state })
-}
-
-fn write_plan(command: &UpdateCluster, user: &Object, plan: &Plan) -> Result<(), Error> {
-    match &command.plan_out {
-        None => Ok(()),
-        Some(path) => plan.summary().write(path, user.name()),
-    }
 }
 
 /// Writes a file for each instance group, which its machines get as `/opt/kops/conf/kube_env.yaml`.

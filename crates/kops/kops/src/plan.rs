@@ -11,7 +11,7 @@ use kops_store::{Change, KOPS_VERSION};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::error::Error;
+use crate::{error::Error, flags::UpdateCluster};
 
 /// The largest file with a plan, in bytes.
 const LARGEST: u64 = 64 << 20;
@@ -131,6 +131,18 @@ impl PlanSummary<'_> {
                 "the specs, the stored objects or the resources have changed since".to_owned(),
             );
         }
+        Ok(())
+    }
+
+    /// Writes the plan to the file of `--plan-out`, if there is one.
+    pub(crate) fn save(&self, command: &UpdateCluster, cluster: &str) -> Result<(), Error> {
+        command.plan_out.as_ref().map_or(Ok(()), |path| self.write(path, cluster))
+    }
+
+    /// Prints the changes, and the flag that applies them.
+    pub(crate) fn propose(&self, out: &mut dyn Write) -> Result<(), Error> {
+        self.print(out)?;
+        writeln!(out, "Must specify --yes to apply changes")?;
         Ok(())
     }
 

@@ -3,7 +3,11 @@
 //! Extenders are asked about a single Pod at a time, so that they see one attempt after another, as upstream's do. Pods
 //! that concern no extender are decided meanwhile.
 
-use std::{cmp::Reverse, collections::HashMap, sync::Arc};
+use std::{
+    cmp::Reverse,
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use super::{
     Core, Decision, Failure,
@@ -187,6 +191,7 @@ impl Core {
         let AskedNodes { nodes, mut diagnosis, preemptible, .. } = asked;
         let find = |name: &Arc<str>| self.cluster.find_node(name);
         diagnosis.candidates = preemptible.iter().filter_map(find).collect();
+        let nodes: HashSet<Arc<str>> = nodes.into_iter().collect();
         for rejected in opinions.rejected.into_iter().filter(|r| nodes.contains(&r.name)) {
             diagnosis.reasons.add(rejected.message.into(), 1);
             let node = self.cluster.find_node(&rejected.name);

@@ -65,16 +65,12 @@ pub(super) async fn plan_and_apply(
     context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let plan = plan(registry, command, cluster, context)?;
-    if let Some(path) = &command.plan_out {
-        plan.summary().write(path, cluster.name())?;
-    }
+    plan.summary().save(command, cluster.name())?;
     if let Some(path) = &command.plan {
         plan.summary().check_saved(path, cluster.name())?;
     }
     if !command.yes {
-        plan.summary().print(context.out)?;
-        writeln!(context.out, "Must specify --yes to apply changes")?;
-        return Ok(());
+        return plan.summary().propose(context.out);
     }
     execute(registry, command, cluster, &plan, context).await
 }
