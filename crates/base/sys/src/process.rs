@@ -48,13 +48,18 @@ impl PidFile {
     }
 }
 
-/// Returns the start time of a process, in clock ticks since boot; `None` if it is gone or a zombie.
+/// Returns the start time of a process, in clock ticks since boot; `None` if it has ended. A killed process is a zombie
+/// while its other threads still hold its files and ports, so it has not ended before they have.
 pub fn start_time(pid: i32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    started(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// Reads the start time from `/proc/PID/stat`.
+fn started(stat: &str) -> Option<u64> {
     // The command's name, in parentheses, may contain any characters.
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    let state = fields.next()?;
-    if state == "Z" { None } else { fields.nth(18)?.parse().ok() }
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let [state, .., threads, _, start] = fields.get(..20)? else { return None };
+    if *state == "Z" && ["0", "1"].contains(threads) { None } else { start.parse().ok() }
 }
 
 /// Sends SIGTERM to a process.
@@ -116,6 +121,24 @@ mod tests {
         assert_eq!(file.running(), None, "it started at another time");
         file.remove().unwrap();
         file.remove().unwrap();
+    }
+
+    #[test]
+    fn counts_zombie_with_threads_as_running() {
+        let stat = |state: &str, threads: u32| {
+            format!("7 (a) Z (b) {state} 1 7 7 0 -1 4 0 0 0 0 1 2 0 0 20 0 {threads} 0 99 8192 0\n")
+        };
+        for (state, threads, expected) in [
+            ("S", 1, Some(99)),
+            ("S", 9, Some(99)),
+            ("Z", 3, Some(99)),
+            ("Z", 1, None),
+            ("Z", 0, None),
+        ] {
+            assert_eq!(started(&stat(state, threads)), expected, "{state} {threads}");
+        }
+        assert_eq!(started("7 (a) S 1"), None);
+        assert_eq!(started(""), None);
     }
 
     #[test]

@@ -15,7 +15,10 @@ use pki::Subject;
 use serde_json::{Value, json};
 use sys::supervision;
 use telemetry::{Progress, Recorder};
-use tokio::{sync::oneshot, time::Instant};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, sleep, timeout},
+};
 
 use crate::{
     certs,
@@ -33,6 +36,8 @@ use crate::{
 
 /// The time that a process has to end before it is killed.
 const RESTART: Duration = Duration::from_secs(10);
+/// The time that killed processes have to end. On a busy machine they take a second.
+const SETTLED: Duration = Duration::from_secs(10);
 
 /// Brings up a cluster on this host.
 #[derive(Clone, Debug, clap::Args)]
@@ -93,6 +98,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
     apply_flags(&args, &mut cluster)?;
     let served = Role::ControlPlane.document(&cluster);
     let served_balancers = !served.as_ref().unwrap_or(&old).load_balancer.disabled;
+    settle(&cluster).await;
     takeover::stop_other_binary(&cluster, &progress).await?;
     if Role::Supervisor.running(&cluster).is_none() {
         check_machine(&cluster, &progress)?;
@@ -148,6 +154,26 @@ pub async fn run(args: Args) -> Result<(), Error> {
         context::name(&cluster)
     ));
     Ok(())
+}
+
+/// Waits until the processes of a killed cluster have ended, because they hold their ports until then, or until one that
+/// was not killed has started another supervisor.
+async fn settle(cluster: &Cluster) {
+    let revived = async {
+        while Role::Supervisor.running(cluster).is_none() {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let ended = async {
+        for pid in [Role::ControlPlane, Role::Agent].iter().filter_map(|r| r.running(cluster)) {
+            supervision::exited(pid).await;
+        }
+    };
+    let settled = async {
+        tokio::select! { () = revived => {}, () = ended => {} }
+    };
+    // The check of the machine names what holds a port for longer.
+    let _ = timeout(SETTLED, settled).await;
 }
 
 /// Applies the flags that change settings of a new or an existing cluster.
