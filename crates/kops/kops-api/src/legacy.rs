@@ -38,7 +38,7 @@ pub(crate) fn to_hub(old: &Value, spec: &mut Value, at: &Path, problems: &mut Ve
     for (flag, name) in OIDC {
         spec.put_some(&format!("authentication.oidc.{name}"), flags.get(flag));
     }
-    if let Some(groups) = flags.get("oidcGroupsClaim").and_then(Value::as_str) {
+    if let Some(groups) = flags.at("oidcGroupsClaim").as_str() {
         spec.put("authentication.oidc.groupsClaims", groups.split(',').collect::<Vec<_>>());
     }
     let claims = flags.texts("oidcRequiredClaim");
@@ -58,7 +58,7 @@ fn cloud_to_hub(old: &Value, spec: &mut Value, at: &Path, problems: &mut Vec<Fie
         let at = at.child("cloudProvider");
         problems.push(FieldError::not_supported(&at, named, &CLOUDS.map(|(name, _)| name)));
     }
-    let clouds = spec.get("cloudProvider").and_then(Value::as_object).cloned().unwrap_or_default();
+    let clouds = spec.at("cloudProvider").as_object().cloned().unwrap_or_default();
     for (other, settings) in clouds {
         // The settings of these two clouds are ignored for other clouds.
         let ignored = ["azure", "openstack"].contains(&other.as_str());
@@ -81,7 +81,7 @@ fn cloud_to_hub(old: &Value, spec: &mut Value, at: &Path, problems: &mut Vec<Fie
 
 /// Sets v1alpha2's special fields from the hub's spec of a cluster.
 pub(crate) fn from_hub(spec: &Value, old: &mut Value) {
-    let cloud = spec.get("cloudProvider").and_then(Value::as_object).and_then(|c| c.keys().next());
+    let cloud = spec.at("cloudProvider").as_object().and_then(|c| c.keys().next());
     if let Some((name, _)) = CLOUDS.iter().find(|(_, field)| cloud.is_some_and(|c| c == field)) {
         old.put("cloudProvider", *name);
     }
@@ -101,7 +101,7 @@ pub(crate) fn from_hub(spec: &Value, old: &mut Value) {
         let claims: Vec<&str> = oidc.texts("groupsClaims").collect();
         old.put("kubeAPIServer.oidcGroupsClaim", claims.join(","));
     }
-    if let Some(claims) = oidc.get("requiredClaims").and_then(Value::as_object) {
+    if let Some(claims) = oidc.at("requiredClaims").as_object() {
         let claims = claims.iter();
         let claims: Vec<_> = claims
             .map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default()))

@@ -20,7 +20,6 @@ mod object;
 mod read;
 mod schema;
 mod set;
-mod spec;
 mod validate;
 mod write;
 pub mod yaml;
@@ -28,7 +27,6 @@ pub mod yaml;
 pub use error::Error;
 pub use object::{Object, VersionName, is_ours};
 pub use schema::{Kind, has_field};
-pub use spec::Spec;
 pub use validate::{
     CLOUD_LABEL, overlap, validate_cluster, validate_cluster_update, validate_group,
 };

@@ -1,7 +1,7 @@
 //! Queries the facts that the creation of a cluster needs from AWS: existing networks, machine types and DNS zones.
 
+use api_meta::Tree as _;
 use aws::Client;
-use kops_api::Spec as _;
 use kops_core::{World, create::Options, default_machine_types};
 use serde_json::json;
 
@@ -37,7 +37,7 @@ async fn add_network(client: &Client, options: &Options, world: &mut World) -> R
     if network.is_empty() && !subnets.is_empty() {
         let parameters = json!({"SubnetId": subnets});
         let pages = client.pages("ec2", "DescribeSubnets", &parameters).await?;
-        let mut found = pages.iter().flat_map(|page| page.list("subnetSet"));
+        let mut found = pages.iter().flat_map(|page| page.items("subnetSet"));
         network = found.next().map(|subnet| subnet.text("vpcId").to_owned()).unwrap_or_default();
     }
     if !network.is_empty() && !world.networks.contains_key(&network) {
@@ -60,7 +60,7 @@ async fn add_machine_types(
     // A filter, unlike a list of names, accepts types that the region lacks.
     let filter = json!({"Filter": [{"Name": "instance-type", "Value": names}]});
     let pages = client.pages("ec2", "DescribeInstanceTypes", &filter).await?;
-    for one in pages.iter().flat_map(|page| page.list("instanceTypeSet")) {
+    for one in pages.iter().flat_map(|page| page.items("instanceTypeSet")) {
         world.machine_types.insert(one.text("instanceType").to_owned(), machine_type(one));
     }
     for role in roles {

@@ -2,7 +2,6 @@
 
 use api_meta::Tree as _;
 use kops_api::{CLOUD_LABEL, Object};
-use serde_json::Value;
 
 /// The clouds that clusters are completed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,8 +57,8 @@ pub trait Cluster {
 
 impl Cluster for Object {
     fn cloud(&self) -> CloudName {
-        let label = self.metadata.get("labels").and_then(|labels| labels.get(CLOUD_LABEL));
-        match label.and_then(Value::as_str) {
+        let label = self.metadata.at(&["labels", CLOUD_LABEL]);
+        match label.as_str() {
             Some("metal") => return CloudName::Metal,
             Some("local") => return CloudName::Local,
             _ => {}

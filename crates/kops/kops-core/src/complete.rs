@@ -55,7 +55,7 @@ pub fn complete(
     complete_api(&mut cluster, groups);
     complete_dns(&mut cluster, world)?;
     let mut kubelet = cluster.spec.get("kubelet").cloned().unwrap_or_else(|| json!({}));
-    overlay(&mut kubelet, cluster.spec.get("controlPlaneKubelet").unwrap_or(&Value::Null));
+    overlay(&mut kubelet, cluster.spec.at("controlPlaneKubelet"));
     cluster.spec.put("controlPlaneKubelet", kubelet);
     let complete = settle(&cluster, world, machines)?;
     check("complete spec", validate_cluster(&complete, true))?;

@@ -52,8 +52,7 @@ pub fn complete_group(
 }
 
 fn label(group: &mut Object, key: &str, value: &str) {
-    let mut labels =
-        group.spec.get("nodeLabels").and_then(Value::as_object).cloned().unwrap_or_default();
+    let mut labels = group.spec.at("nodeLabels").as_object().cloned().unwrap_or_default();
     labels.insert(key.to_owned(), value.into());
     group.spec.put("nodeLabels", labels);
 }
@@ -87,16 +86,13 @@ fn kubelet(cluster: &Object, group: &Object, role: &str, api_server_nodes: bool)
     let taints = kubelet.texts("taints").chain(group.spec.texts("taints"));
     let taints = taints.chain(own.texts("taints")).chain(cluster.spec.texts("kubelet.taints"));
     let mut taints: BTreeSet<String> = taints.map(str::to_owned).collect();
-    let mut labels =
-        kubelet.get("nodeLabels").and_then(Value::as_object).cloned().unwrap_or_default();
-    labels.extend(own.get("nodeLabels").and_then(Value::as_object).cloned().unwrap_or_default());
+    let mut labels = kubelet.at("nodeLabels").as_object().cloned().unwrap_or_default();
+    labels.extend(own.at("nodeLabels").as_object().cloned().unwrap_or_default());
     labels.extend(role_labels(role));
     if role == "ControlPlane" && api_server_nodes {
         labels.insert(API_SERVER.to_owned(), "".into());
     }
-    labels.extend(
-        group.spec.get("nodeLabels").and_then(Value::as_object).cloned().unwrap_or_default(),
-    );
+    labels.extend(group.spec.at("nodeLabels").as_object().cloned().unwrap_or_default());
     let secure = kubelet.flag("anonymousAuth");
     overlay(&mut kubelet, &own);
     match role {

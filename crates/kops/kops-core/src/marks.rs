@@ -37,7 +37,7 @@ impl Mark {
             generation: tree.text("generation").to_owned(),
             backup: tree.text("backup").to_owned(),
             members: members.collect::<Option<_>>()?,
-            previous: tree.get("previous").and_then(Value::as_str).map(str::to_owned),
+            previous: tree.at("previous").as_str().map(str::to_owned),
             undone: long(tree.get("undone")).unwrap_or(0),
             timestamp: long(tree.get("timestamp")).unwrap_or(0),
         })

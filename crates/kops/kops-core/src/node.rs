@@ -136,7 +136,7 @@ struct Part<'a> {
 impl Part<'_> {
     fn networking(&self, config: &mut Map<String, Value>) {
         let spec = &self.cluster.spec;
-        let networking = spec.get("networking").unwrap_or(&Value::Null);
+        let networking = spec.at("networking");
         let mut own = json!({});
         for field in ["nonMasqueradeCIDR", "serviceClusterIPRange"] {
             own.put_some(field, networking.get(field));
@@ -211,7 +211,7 @@ impl Part<'_> {
         }
         // The group's warm pool overrides the cluster's; without either there is none.
         let mut pool = spec.at("cloudProvider.aws.warmPool").clone();
-        overlay(&mut pool, self.group.spec.get("warmPool").unwrap_or(&Value::Null));
+        overlay(&mut pool, self.group.spec.at("warmPool"));
         if pool.is_null() || self.control_plane {
             return;
         }
@@ -306,7 +306,7 @@ impl Part<'_> {
         let signer = signer.ok_or(Error::Unknown { what: "keyset", name, remedy })?;
         let mut own = json!({
             "ClusterDNSDomain": spec.text("clusterDNSDomain"),
-            "KubeAPIServer": spec.get("kubeAPIServer").cloned().unwrap_or_default(),
+            "KubeAPIServer": spec.at("kubeAPIServer").clone(),
             "API": api,
             "ServiceAccountPublicKeys": signer.public_keys,
         });
@@ -365,7 +365,7 @@ impl Part<'_> {
         }
         put(config, "FileAssets", Some(&json!(files)));
         if self.serves || !asks_kops_controller(self.cluster) {
-            let store = spec.get("configStore").cloned().unwrap_or_default();
+            let store = spec.at("configStore").clone();
             let store =
                 json!({"keypairs": store.text("keypairs"), "secrets": store.text("secrets")});
             config.insert("configStore".to_owned(), store);
@@ -376,10 +376,10 @@ impl Part<'_> {
     fn extras(&self, config: &mut Map<String, Value>) {
         let (spec, own) = (&self.cluster.spec, &self.group.spec);
         let mut containerd = spec.get("containerd").cloned().unwrap_or_else(|| json!({}));
-        overlay(&mut containerd, own.get("containerd").unwrap_or(&Value::Null));
+        overlay(&mut containerd, own.at("containerd"));
         let gvisor = own.flag("containerd.gvisor.enabled");
         if containerd.has("nvidiaGPU") {
-            let mut nvidia = containerd.get("nvidiaGPU").cloned().unwrap_or_default();
+            let mut nvidia = containerd.at("nvidiaGPU").clone();
             nvidia.put_default("package", "nvidia-driver-535-server");
             config.insert("NvidiaGPU".to_owned(), nvidia);
         }

@@ -1,13 +1,14 @@
 //! The add-ons of a cluster: their manifests, and the channel that lists them.
 
 use api_config::kubeconfig::Cluster as Server;
+use api_meta::Tree as _;
 use bootstrap_core::{
     addons::{self, network::RoutingMode},
     images, objects,
 };
 use data_encoding::HEXLOWER;
 use instances::{Fleet, FleetSpec};
-use kops_api::{Object, Spec as _, yaml};
+use kops_api::{Object, yaml};
 use kops_node::{
     API_PORT, ClusterParameters,
     channels::{ADDON_LABEL, PRUNED_KINDS},
@@ -89,7 +90,7 @@ fn exclude_static_proxies(object: &mut Value) {
     }
     let term = json!({"matchExpressions": [{"key": PROXY_LABEL, "operator": "DoesNotExist"}]});
     let required = json!({"nodeSelectorTerms": [term]});
-    object.set(
+    object.put(
         "spec.template.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution",
         required,
     );
@@ -104,13 +105,11 @@ pub fn needs_proxy_daemon(fleet: &Fleet, spec: &FleetSpec) -> bool {
 
 /// Labels an object of an add-on as upstream does, so that it can be found when the add-on no longer has it.
 fn label(object: &mut Value, addon: &str) {
-    let mut labels = object.at("metadata.labels").cloned().unwrap_or_else(|| json!({}));
-    if let Value::Object(labels) = &mut labels {
+    if let Some(labels) = object.map_mut("metadata.labels") {
         labels.insert(ADDON_LABEL.to_owned(), addon.into());
         labels.insert("app.kubernetes.io/managed-by".to_owned(), "kops".into());
         labels.insert("k8s-addon".to_owned(), addon.into());
     }
-    object.set("metadata.labels", labels);
 }
 
 /// Returns the kinds of objects that are deleted once an add-on no longer has them.
@@ -119,7 +118,7 @@ fn prune_kinds(addon: &str) -> Vec<Value> {
     let kind = |resource: &client::Resource| {
         let mut kind = json!({"kind": resource.kind, "labelSelector": selector});
         if !resource.group.is_empty() {
-            kind.set("group", resource.group.as_ref());
+            kind.put("group", resource.group.as_ref());
         }
         kind
     };
@@ -141,7 +140,7 @@ fn access() -> Vec<Value> {
             (format!("{rbac}/v1"), if namespace.is_empty() { "Cluster" } else { "" });
         let mut metadata = json!({"name": user});
         if !namespace.is_empty() {
-            metadata.set("namespace", namespace);
+            metadata.put("namespace", namespace);
         }
         [
             json!({"apiVersion": version, "kind": format!("{prefix}Role"), "metadata": metadata, "rules": rules}),

@@ -6,8 +6,9 @@
 
 use std::net::IpAddr;
 
+use api_meta::Tree as _;
 use bootstrap_core::constants::CONTROL_PLANE_LABEL;
-use kops_api::{Object, Spec as _};
+use kops_api::Object;
 use kops_core::{Cluster as _, Dns, dns::Zone};
 use serde_json::{Value, json};
 
@@ -82,7 +83,7 @@ pub(crate) fn addon(cluster: &Object, image: &str) -> Option<Vec<Value>> {
     if cluster.dns() != Dns::Public || spec.text("externalDNS.provider") != NAME {
         return None;
     }
-    let ingresses = spec.flag("externalDNS.watchIngress") == Some(true);
+    let ingresses = spec.flag("externalDNS.watchIngress");
     let mut args = vec![
         "--dns=rfc2136".to_owned(),
         format!("--rfc2136-server={}", wanted.server),

@@ -8,8 +8,8 @@ use std::{
     sync::Arc,
 };
 
+use api_meta::Tree as _;
 use instances::{Companion, Fleet, FleetSpec, machine::TRUSTED_FILES};
-use kops_api::Spec as _;
 use kops_node::{AUTHORITY_FILE, SETTINGS_FILE, read_settings, variable};
 use kops_store::Registry;
 use pki::{AltName, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
@@ -218,7 +218,7 @@ mod tests {
             ("listen", "everywhere"),
         ] {
             let mut settings = complete_settings();
-            settings.set(field, value);
+            settings.put(field, value);
             assert!(
                 build_server(&settings, &|name| variable(&settings, name)).is_err(),
                 "{field} {value}"

@@ -3,10 +3,10 @@
 
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
+use api_meta::Tree as _;
 use client::{Client, Resource};
 use events::{EventRecorder, ObjectRef};
 use instances::{Fleet, FleetSpec, Group};
-use kops_api::Spec as _;
 use kops_core::{
     heal::{Healing, MachineHealth, heal},
     life,

@@ -8,8 +8,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use api_meta::Tree as _;
 use instances::{Fleet, untrusted};
-use kops_api::Spec as _;
 use kops_core::{content_hash, node_config_path};
 use kops_node::nodeup::APPLIED_CONFIG;
 use kops_store::{Keyset, Registry, SERVICE_ACCOUNT, parse_yaml};

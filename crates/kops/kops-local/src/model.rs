@@ -1,13 +1,13 @@
 //! The objects of a cluster's store, from its spec and its keysets.
 
-use kops_api::{Object, Spec as _, VersionName, yaml};
+use api_meta::Tree as _;
+use kops_api::{Object, VersionName, yaml};
 use kops_core::{
     Machines, NodeInputs, World, boot_config, channels_pod, complete, complete_group, etcd_spec,
     node_config, node_config_path,
 };
 use kops_node::PROGRAM_ANNOTATION;
 use kops_store::{KOPS_VERSION, Keyset, StoredObject, parse_yaml, read_channel};
-use serde_json::{Value, json};
 use vfs::Secrecy;
 
 use crate::{addons, error::Error};
@@ -65,7 +65,7 @@ pub fn build_model(
     let v1alpha2 = VersionName::V1alpha2;
     objects.push(file("cluster-completed.spec".into(), cluster.to_yaml(v1alpha2)));
     objects.push(file("kops-version.txt".into(), KOPS_VERSION.to_owned()));
-    for etcd in cluster.spec.list("etcdClusters") {
+    for etcd in cluster.spec.items("etcdClusters") {
         let name = etcd.text("name");
         objects
             .push(file(format!("backups/etcd/{name}/control/etcd-cluster-spec"), etcd_spec(etcd)));
@@ -88,10 +88,6 @@ pub fn build_model(
 /// Annotates an upstream manifest so that the machine runs our program.
 fn annotate_program(manifest: &str, program: &str) -> Result<String, Error> {
     let mut tree = parse_yaml("a manifest", manifest.as_bytes())?;
-    let mut annotations = tree.at("metadata.annotations").cloned().unwrap_or_else(|| json!({}));
-    if let Value::Object(annotations) = &mut annotations {
-        annotations.insert(PROGRAM_ANNOTATION.to_owned(), program.into());
-    }
-    tree.set("metadata.annotations", annotations);
+    tree.put(&["metadata", "annotations", PROGRAM_ANNOTATION], program);
     Ok(yaml::to_string(&tree))
 }

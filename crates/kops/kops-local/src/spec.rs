@@ -2,8 +2,9 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+use api_meta::Tree as _;
 use instances::{Fleet, FleetSpec, Group};
-use kops_api::{Object, Spec as _};
+use kops_api::Object;
 use kops_store::Registry;
 
 use crate::{
@@ -12,7 +13,7 @@ use crate::{
 };
 
 fn size(group: &Object) -> u32 {
-    group.spec.int("minSize").and_then(|size| u32::try_from(size).ok()).unwrap_or(0)
+    group.spec.opt_int("minSize").and_then(|size| u32::try_from(size).ok()).unwrap_or(0)
 }
 
 /// Reports whether a group's machines are control planes.

@@ -5,10 +5,9 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use api_meta::Timestamp;
+use api_meta::{Timestamp, Tree as _};
 use client::{Client, ListOptions, Resource};
 use instances::{Fleet, FleetSpec, Group, Machine};
-use kops_api::Spec as _;
 use kops_core::life;
 use kops_node::{CERTIFICATE_PERIOD, controller::LEASES};
 use serde_json::Value;

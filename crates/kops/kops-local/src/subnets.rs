@@ -1,14 +1,14 @@
 //! Subnets of a cluster's spec.
 
-use api_meta::Cidr;
-use kops_api::{Spec as _, overlap};
+use api_meta::{Cidr, Tree as _};
+use kops_api::overlap;
 use serde_json::Value;
 
 use crate::error::Error;
 
 /// Rejects subnets that overlap, which upstream's validation permits for each cloud.
 pub(crate) fn check_subnets(spec: &Value) -> Result<(), Error> {
-    let subnets = spec.list("networking.subnets").iter();
+    let subnets = spec.items("networking.subnets").iter();
     let range =
         |subnet: &Value| Some((subnet.text("name").to_owned(), subnet.text("cidr").parse().ok()?));
     let mut ranges: Vec<(String, Cidr)> = subnets.filter_map(range).collect();

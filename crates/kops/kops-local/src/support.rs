@@ -3,8 +3,9 @@
 
 use std::collections::BTreeSet;
 
+use api_meta::Tree as _;
 use instances::FleetSpec;
-use kops_api::{Object, Spec as _};
+use kops_api::Object;
 use kops_core::{CloudName, Cluster as _, Version};
 use kops_node::nodeup::ETCD_CPU;
 use kops_store::ETCD;
@@ -89,13 +90,13 @@ pub fn check_members(cluster: &Object, groups: &[Object]) -> Result<(), Error> {
 /// Returns the groups of etcd's members.
 fn member_groups(cluster: &Object) -> BTreeSet<&str> {
     let members =
-        cluster.spec.list("etcdClusters").iter().flat_map(|etcd| etcd.list("etcdMembers"));
+        cluster.spec.items("etcdClusters").iter().flat_map(|etcd| etcd.items("etcdMembers"));
     members.map(|member| member.text("instanceGroup")).collect()
 }
 
 fn check_group(group: &Object) -> Result<(), Error> {
     let name = group.name();
-    if group.spec.int("minSize") != group.spec.int("maxSize") {
+    if group.spec.opt_int("minSize") != group.spec.opt_int("maxSize") {
         unsupported(&format!("minSize of instance group {name} other than its maxSize"))?;
     }
     repair_after(group).map(|_| ())
@@ -116,7 +117,7 @@ fn check_control_planes(fleet: &FleetSpec, after: &BTreeSet<String>) -> Result<(
 /// Rejects settings of etcd clusters that would not act, and names that the tags of volumes cannot hold. Each Pod has
 /// the requests of `init`'s, so only upstream's default is accepted. The cluster must not be completed.
 fn check_etcd(spec: &Value) -> Result<(), Error> {
-    for (index, etcd) in spec.list("etcdClusters").iter().enumerate() {
+    for (index, etcd) in spec.items("etcdClusters").iter().enumerate() {
         let (is_main, at) = (etcd.text("name") == ETCD, format!("spec.etcdClusters[{index}]"));
         let cpu = if is_main { ETCD_CPU } else { "100m" };
         if !["", cpu].contains(&etcd.text("cpuRequest")) {
@@ -125,7 +126,7 @@ fn check_etcd(spec: &Value) -> Result<(), Error> {
         if !is_main && etcd.has("manager.backupInterval") {
             unsupported(&format!("{at}.manager.backupInterval, because only main is backed up"))?;
         }
-        let mut names = etcd.list("etcdMembers").iter().map(|member| member.text("name"));
+        let mut names = etcd.items("etcdMembers").iter().map(|member| member.text("name"));
         if let Some(name) = names.find(|name| name.contains([',', '/'])) {
             unsupported(&format!("{at}.etcdMembers: a comma or a slash in the name {name:?}"))?;
         }
@@ -139,7 +140,7 @@ fn check_etcd_clusters(fleet: &FleetSpec, cluster: &Object) -> Result<(), Error>
     if !fleet.groups.iter().any(|group| group.trusted) {
         return Ok(());
     }
-    for etcd in cluster.spec.list("etcdClusters") {
+    for etcd in cluster.spec.items("etcdClusters") {
         let name = etcd.text("name");
         let has_volume =
             fleet.volumes.iter().any(|volume| is_of_etcd(cluster.name(), &volume.tags, name));

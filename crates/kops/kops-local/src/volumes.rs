@@ -1,7 +1,8 @@
 //! The volumes of a cluster's etcd members, from its spec.
 
+use api_meta::Tree as _;
 use instances::{FleetSpec, Volume};
-use kops_api::{Object, Spec as _};
+use kops_api::Object;
 use kops_core::volumes::{SIZE, VolumeTags, etcd_of, member_volume};
 
 /// Returns the volumes of etcd's members. A volume stays while its machine's name and its etcd cluster do.
@@ -15,8 +16,8 @@ pub(crate) fn member_volumes(
 ) -> Vec<Volume> {
     let present = old.map(|old| old.volumes.as_slice()).unwrap_or_default();
     let mut volumes: Vec<Volume> = Vec::new();
-    for etcd in cluster.spec.list("etcdClusters") {
-        for member in etcd.list("etcdMembers") {
+    for etcd in cluster.spec.items("etcdClusters") {
+        for member in etcd.items("etcdMembers") {
             let Some(machine) = machine_of(member.text("instanceGroup")) else { continue };
             let (_, tags) = member_volume(cluster.name(), etcd, member.text("name"));
             let is_used = |id: &str| volumes.iter().chain(present).any(|volume| volume.id == id);

@@ -5,9 +5,10 @@ mod prune;
 use std::{path::PathBuf, time::Duration};
 
 use api_config::GoDuration;
+use api_meta::Tree as _;
 use client::{Client, PatchKind, PatchTarget, Resource};
 use data_encoding::HEXLOWER;
-use kops_api::{Spec as _, yaml};
+use kops_api::yaml;
 use kops_store::parse_yaml;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -172,7 +173,7 @@ fn parse_channel(channel: &str, content: &[u8]) -> Result<Vec<Addon>, Error> {
         return Err(Error::Channel { channel, kind });
     }
     let mut all: Vec<Addon> = Vec::new();
-    for addon in tree.list("spec.addons") {
+    for addon in tree.items("spec.addons") {
         let text = |field| addon.text(field).to_owned();
         let addon = Addon {
             name: text("name"),
@@ -189,10 +190,8 @@ fn parse_channel(channel: &str, content: &[u8]) -> Result<Vec<Addon>, Error> {
 
 /// Returns the record of an applied add-on in the namespace's annotation; `null` if there is none.
 fn record(addon: &Addon, namespace: &Value) -> Value {
-    let annotations = namespace.at("metadata.annotations");
-    let record = annotations.and_then(|all| all.get(format!("{PREFIX}/{}", addon.name)));
-    let record = record.and_then(Value::as_str).and_then(|text| serde_json::from_str(text).ok());
-    record.unwrap_or_default()
+    let record = namespace.annotation(&format!("{PREFIX}/{}", addon.name));
+    record.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 
 /// Reports whether an add-on differs from the applied one.
@@ -200,7 +199,7 @@ fn is_due(addon: &Addon, namespace: &Value) -> bool {
     let record = record(addon, namespace);
     record.text("manifestHash") != addon.hash
         || record.text("id") != addon.id
-        || record.int("systemGeneration").unwrap_or(0) < GENERATION
+        || record.int("systemGeneration") < GENERATION
 }
 
 /// Returns the objects of an add-on's manifest.

@@ -7,14 +7,13 @@ use std::{
     time::Duration,
 };
 
-use api_meta::Timestamp;
+use api_meta::{Timestamp, Tree as _};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bootstrap_core::constants::NODES_GROUP;
 use client::{Client, ListOptions, PatchKind, PatchTarget, Resource};
 use futures_util::{FutureExt as _, future::BoxFuture};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
-use kops_api::Spec as _;
 use kops_core::{life, node_config_path};
 use kops_store::{DOCKER_CONFIG, IDENTITY_CA, parse_yaml};
 use pki::{Authority, Cert, ClientCa, SigningRequest, Subject, Usage, Validity};
@@ -188,16 +187,16 @@ impl Controller {
             Err(error) => return refuse(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
         }
         let mut certs = Map::new();
-        for (name, key) in parameters.at("certs").and_then(Value::as_object).into_iter().flatten() {
+        for (name, key) in parameters.at("certs").as_object().into_iter().flatten() {
             let cert = self.sign(name, key.as_str().unwrap_or_default(), &machine)?;
             certs.insert(name.clone(), cert.into());
         }
         tracing::info!(machine, group, "admitted a machine");
         let mut response = json!({"certs": certs});
-        if parameters.is("includeNodeConfig") {
-            response.set("nodeConfig.nodeupConfig", config);
+        if parameters.flag("includeNodeConfig") {
+            response.put("nodeConfig.nodeupConfig", config);
             if let Some(credentials) = self.docker_config()? {
-                response.set("nodeConfig.nodeSecrets.dockerconfig", STANDARD.encode(credentials));
+                response.put("nodeConfig.nodeSecrets.dockerconfig", STANDARD.encode(credentials));
             }
         }
         Ok(response)
@@ -305,11 +304,11 @@ async fn label_nodes(client: &Client, store: &Store) -> Result<(), Error> {
             let path = node_config_path(role, group);
             if let Some((content, _)) = store.read(&path)? {
                 let config = parse_yaml(&path, &content)?;
-                let labels = config.at("KubeletConfig.nodeLabels").and_then(Value::as_object);
+                let labels = config.at("KubeletConfig.nodeLabels").as_object();
                 missing.extend(labels.into_iter().flatten().map(|(k, v)| (k.clone(), v.clone())));
             }
         }
-        let has = node.at("metadata.labels").cloned().unwrap_or_default();
+        let has = node.at("metadata.labels").clone();
         missing.retain(|key, value| has.get(key.as_str()) != Some(value));
         if missing.is_empty() {
             continue;
@@ -449,7 +448,7 @@ mod tests {
         let (status, body) = code(&place, ask()).await;
         let answer: Value = serde_json::from_str(&body).unwrap();
         let secrets_of = answer.at("nodeConfig.nodeSecrets");
-        assert_eq!((status, secrets_of), (200, Some(&json!({"dockerconfig": "e30="}))), "{body}");
+        assert_eq!((status, secrets_of), (200, &json!({"dockerconfig": "e30="})), "{body}");
         // Only an admitted worker gets them.
         let stranger = Authority::create("fleet", KeyAlgorithm::EcdsaP256, hour()).unwrap();
         let (status, body) =

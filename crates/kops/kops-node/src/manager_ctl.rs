@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use kops_api::Spec as _;
+use api_meta::Tree as _;
 use kops_store::{Backups, ETCD};
 use vfs::Store;
 
@@ -43,8 +43,7 @@ pub fn run(args: &Args, now: std::time::SystemTime, out: &mut dyn Write) -> Resu
     match args.command.as_ref().unwrap_or(&Action::Get) {
         Action::Get => {
             let spec = backups.spec()?;
-            let (members, version) =
-                (spec.int("memberCount").unwrap_or(0), spec.text("etcdVersion"));
+            let (members, version) = (spec.int("memberCount"), spec.text("etcdVersion"));
             writeln!(out, "member_count:{members} etcd_version:\"{version}\"")?;
         }
         Action::ListBackups => {

@@ -27,11 +27,11 @@ use std::{
 };
 
 use api_config::kubeadm::Arg;
+use api_meta::Tree as _;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bootstrap::{containers::Runtime, host::Host, init, node::Node, phase};
 use bootstrap_core::{Layout, config::Init, images};
 use instances::{Machine, machine};
-use kops_api::Spec as _;
 use kops_core::{content_hash, registry_credentials};
 use kops_store::{DOCKER_CONFIG, parse_yaml};
 use serde_json::Value;
@@ -195,7 +195,7 @@ fn write_hosts(context: &NodeContext) -> Result<(), Error> {
     let path = Path::new(instances::space::HOSTS);
     let base = original_hosts(path, Path::new(ORIGINAL_HOSTS))?;
     let cluster = context.boot.text("ClusterName");
-    let servers = context.boot.texts("APIServerIPs");
+    let servers: Vec<_> = context.boot.texts("APIServerIPs").collect();
     let gateway = context.machine.gateway.to_string();
     let (api, controllers) = match context.boot.text("InstanceGroupRole") {
         "ControlPlane" => (vec!["127.0.0.1"], vec!["127.0.0.1"]),
@@ -236,13 +236,13 @@ fn overwrite(path: &Path, content: &str) -> Result<(), Error> {
 
 /// Writes the spec's additional files.
 fn write_file_assets(context: &NodeContext) -> Result<(), Error> {
-    for asset in context.config.list("FileAssets") {
+    for asset in context.config.items("FileAssets") {
         let path = match asset.text("path") {
             "" => PathBuf::from("/srv/kubernetes/assets").join(asset.text("name")),
             path => PathBuf::from(path),
         };
         let shown = path.display().to_string();
-        let content = if asset.is("isBase64") {
+        let content = if asset.flag("isBase64") {
             STANDARD
                 .decode(asset.text("content"))
                 .map_err(|source| Error::FileAsset { path: shown.clone(), source })?
@@ -267,13 +267,13 @@ fn set_registration(context: &NodeContext, init: &mut Init) -> Result<(), Error>
     let machine = &context.machine;
     let registration = &mut init.init.node_registration;
     registration.cri_socket = format!("unix://{RUNTIME}");
-    let kubelet = context.config.at("KubeletConfig").cloned().unwrap_or_default();
+    let kubelet = context.config.at("KubeletConfig").clone();
     let provider = format!("local://{}/{}", machine.cluster, machine.name);
     registration.kubelet_extra_args.extend([
         Arg::new("node-ip", machine.address.to_string()),
         Arg::new("provider-id", provider),
     ]);
-    let taints = kubelet.texts("taints").join(",");
+    let taints = kubelet.texts("taints").collect::<Vec<_>>().join(",");
     if !taints.is_empty() {
         registration.kubelet_extra_args.push(Arg::new("register-with-taints", taints));
     }
@@ -288,7 +288,7 @@ fn set_registration(context: &NodeContext, init: &mut Init) -> Result<(), Error>
     config.fail_cgroup_v1 = Some(false);
     // The machines share this machine's swap, which Pods do not use.
     config.fail_swap_on = Some(false);
-    if let Some(dns) = kubelet.at("clusterDNS").and_then(Value::as_str) {
+    if let Some(dns) = kubelet.at("clusterDNS").as_str() {
         config.cluster_dns = vec![dns.to_owned()];
     }
     kubelet.text("clusterDomain").clone_into(&mut config.cluster_domain);

@@ -2,11 +2,12 @@
 
 use std::{net::IpAddr, time::Duration};
 
+use api_meta::Tree as _;
 use bootstrap_core::{
     config::{Documents, Facts, Init},
     constants::OWN_REPOSITORY,
 };
-use kops_api::{Object, Spec as _};
+use kops_api::Object;
 
 /// The annotation of an upstream manifest whose program is replaced by ours.
 pub const PROGRAM_ANNOTATION: &str = "kops.windlass.local/runs";

@@ -10,10 +10,10 @@ use std::{
 };
 
 use api_config::GoDuration;
-use api_meta::Timestamp;
+use api_meta::{Timestamp, Tree as _};
 use bootstrap::etcd::Etcd;
 use client::TlsMaterial;
-use kops_api::{Object, Spec as _};
+use kops_api::Object;
 use kops_core::{
     backup::{self, Info, Retention},
     snapshot::OBJECTS,
@@ -49,13 +49,13 @@ struct Plan {
 impl Plan {
     /// Reads the plan from a cluster's complete spec; unset values are etcd-manager's defaults.
     fn of(spec: &Value) -> Result<Self, Error> {
-        let etcd = spec.list("etcdClusters").iter().find(|etcd| etcd.text("name") == ETCD);
-        let manager = etcd.and_then(|etcd| etcd.at("manager")).cloned().unwrap_or_default();
+        let etcd = spec.items("etcdClusters").iter().find(|etcd| etcd.text("name") == ETCD);
+        let manager = etcd.map(|etcd| etcd.at("manager").clone()).unwrap_or_default();
         let mut plan = Self { interval: INTERVAL, retention: Retention::default() };
         if !manager.text("backupInterval").is_empty() {
             plan.interval = period("backupInterval", manager.text("backupInterval"))?;
         }
-        for variable in manager.list("env") {
+        for variable in manager.items("env") {
             let at = match variable.text("name") {
                 "ETCD_MANAGER_HOURLY_BACKUPS_RETENTION" => &mut plan.retention.hourly,
                 "ETCD_MANAGER_DAILY_BACKUPS_RETENTION" => &mut plan.retention.daily,
@@ -64,7 +64,7 @@ impl Plan {
             *at = period(variable.text("name"), variable.text("value"))?;
         }
         if let Some(days) =
-            manager.int("backupRetentionDays").and_then(|days| u32::try_from(days).ok())
+            manager.opt_int("backupRetentionDays").and_then(|days| u32::try_from(days).ok())
         {
             plan.retention.daily = DAY * days;
         }

@@ -3,10 +3,10 @@
 
 use std::{fs, path::Path};
 
+use api_meta::Tree as _;
 use bootstrap::host::Host;
 use bootstrap_core::constants::ETCD;
 use instances::untrusted;
-use kops_api::Spec as _;
 use serde_json::{Value, json};
 
 use crate::error::Error;

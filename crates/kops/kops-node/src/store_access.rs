@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
+use api_meta::Tree as _;
 use instances::machine::TRUSTED_FILES;
-use kops_api::Spec as _;
 use kops_store::parse_secret;
 use serde_json::Value;
 use vfs::Store;
@@ -30,8 +30,7 @@ pub fn read_settings(path: &Path) -> Result<Option<Value>, Error> {
 
 /// Returns an environment variable that the settings define.
 pub fn variable(settings: &Value, name: &str) -> Option<String> {
-    let value = settings.at("environment").and_then(|all| all.get(name)).and_then(Value::as_str);
-    value.map(str::to_owned)
+    settings.at(&["environment", name]).as_str().map(str::to_owned)
 }
 
 /// Opens a store: a control plane uses its settings file, other machines their environment.

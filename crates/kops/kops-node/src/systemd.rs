@@ -21,7 +21,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kops_api::Spec as _;
+use api_meta::Tree as _;
 use kops_core::{
     content_hash,
     nodeup::{
@@ -117,7 +117,7 @@ fn read(store: &Store, name: &str) -> Result<String, Error> {
 
 /// Reads the keysets whose key pairs the configuration names.
 fn read_keysets(store: &Store, config: &Value) -> Result<BTreeMap<String, Keyset>, Error> {
-    let ids = config.at("KeypairIDs").and_then(Value::as_object);
+    let ids = config.at("KeypairIDs").as_object();
     let names = ids.into_iter().flat_map(|ids| ids.keys());
     let keysets = names.map(|name| {
         let path = format!("pki/private/{name}/keyset.yaml");
@@ -150,14 +150,12 @@ fn read_files(
     config: &Value,
 ) -> Result<BTreeMap<String, String>, Error> {
     let mut files = BTreeMap::new();
-    for manifest in config.list("staticManifests") {
+    for manifest in config.items("staticManifests") {
         let path = manifest.text("path");
         files.insert(path.to_owned(), read(store, path)?);
     }
     let channels = [config.text("channelsManifest")];
-    for url in
-        config.texts("etcdManifests").into_iter().chain(channels).filter(|url| !url.is_empty())
-    {
+    for url in config.texts("etcdManifests").chain(channels).filter(|url| !url.is_empty()) {
         let path = url.strip_prefix(base).and_then(|path| path.strip_prefix('/'));
         let path = path.ok_or_else(|| SystemdError::ForeignPath {
             path: url.to_owned(),

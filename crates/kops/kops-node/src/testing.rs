@@ -9,9 +9,9 @@ use std::{
     time::Duration,
 };
 
+use api_meta::Tree as _;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bootstrap::etcd::Etcd;
-use kops_api::Spec as _;
 use pki::{AltName, Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
 use serde_json::{Value, json};
 
@@ -159,7 +159,7 @@ impl RealEtcd {
     /// Returns a key's value.
     pub(crate) fn get(&self, key: &str) -> Option<String> {
         let answer = self.call("/v3/kv/range", &json!({"key": STANDARD.encode(key)}));
-        let value = STANDARD.decode(answer.list("kvs").first()?.text("value")).unwrap();
+        let value = STANDARD.decode(answer.items("kvs").first()?.text("value")).unwrap();
         Some(String::from_utf8(value).unwrap())
     }
 
@@ -170,7 +170,7 @@ impl RealEtcd {
         let text = |kv: &Value, field| {
             String::from_utf8(STANDARD.decode(kv.text(field)).unwrap()).unwrap()
         };
-        let pairs = answer.list("kvs").iter().map(|kv| (text(kv, "key"), text(kv, "value")));
+        let pairs = answer.items("kvs").iter().map(|kv| (text(kv, "key"), text(kv, "value")));
         (revision(&answer), pairs.collect())
     }
 

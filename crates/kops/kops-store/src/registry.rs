@@ -1,7 +1,8 @@
 //! The layout of the state store, which is upstream's: `X/config`, `X/instancegroup/GROUP`. `X/lock` is our own; a
 //! command that changes a cluster's resources holds it.
 
-use kops_api::{Kind, Object, Spec as _, VersionName};
+use api_meta::Tree as _;
+use kops_api::{Kind, Object, VersionName};
 use vfs::{Environment, ObjectInfo, Precondition, Secrecy, Store, Version};
 
 use crate::{backups::Backups, error::Error, layout::ETCD};
@@ -131,7 +132,7 @@ impl Registry {
     /// Returns the names of the etcd clusters that the last update created.
     pub fn created_etcd_clusters(&self, cluster: &str) -> Result<Vec<String>, Error> {
         let Some(complete) = self.last_complete_cluster(cluster)? else { return Ok(Vec::new()) };
-        let etcd = complete.spec.list("etcdClusters").iter();
+        let etcd = complete.spec.items("etcdClusters").iter();
         Ok(etcd.map(|etcd| etcd.text("name").to_owned()).collect())
     }
 

@@ -1,7 +1,7 @@
 //! A cluster's secrets in the store: `secrets/NAME`, JSON with the field `Data` in base64.
 
+use api_meta::Tree as _;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use kops_api::Spec as _;
 use serde_json::{Value, json};
 use vfs::{Precondition, Secrecy};
 

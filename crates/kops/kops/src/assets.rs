@@ -5,7 +5,8 @@ use std::{
     io::Write,
 };
 
-use kops_api::{Object, Spec as _, yaml};
+use api_meta::Tree as _;
+use kops_api::{Object, yaml};
 use kops_store::Registry;
 use serde_json::{Map, Value, json};
 
@@ -98,7 +99,7 @@ fn collect_images(tree: &Value, images: &mut BTreeSet<String>) {
 
 /// Collects the files of a node configuration: `HASH@URL,MIRROR...` by architecture.
 fn collect_files(tree: &Value, files: &mut BTreeMap<String, String>) {
-    for lists in tree.at("Assets").and_then(Value::as_object).into_iter().flat_map(Map::values) {
+    for lists in tree.at("Assets").as_object().into_iter().flat_map(Map::values) {
         for asset in lists.as_array().into_iter().flatten().filter_map(Value::as_str) {
             let (hash, urls) = asset.split_once('@').unwrap_or(("", asset));
             let url = urls.split(',').next().unwrap_or_default();

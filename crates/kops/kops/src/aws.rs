@@ -16,10 +16,10 @@ use kops_store::{Change, ClusterObjects, Registry};
 use serde_json::Value;
 
 use crate::{
+    cluster_update::ClusterUpdate,
     document,
     environment::CommandEnvironment,
     error::Error,
-    flags::UpdateCluster,
     get,
     group_selection::select_update,
     instance_list::status,
@@ -58,15 +58,14 @@ impl Plan {
 
 /// Runs `update cluster`.
 pub(crate) async fn update(
-    registry: &Registry,
-    command: &UpdateCluster,
-    user: &Object,
+    update: ClusterUpdate<'_>,
     context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
+    let ClusterUpdate { registry, command, cluster: user } = update;
     check_store(registry, user)?;
     let client = open_client(user, context.environment)?;
     if !command.yes {
-        let plan = plan(registry, command, user, &client, context).await?;
+        let plan = plan(update, &client, context).await?;
         plan.summary().save(command, user.name())?;
         return plan.summary().propose(context.out);
     }
@@ -74,15 +73,12 @@ pub(crate) async fn update(
     let mut lock = registry.lock(user.name(), &lock_user, context.now)?;
     let done = registry
         .while_locked(&mut lock, &lock_user, async {
-            let plan = plan(registry, command, user, &client, context).await?;
-            plan.summary().save(command, user.name())?;
-            if let Some(path) = &command.plan {
-                plan.summary().check_saved(path, user.name())?;
-            }
+            let plan = plan(update, &client, context).await?;
+            plan.summary().save_and_check(command, user.name())?;
             execute(registry, &client, plan, context).await?;
             if command.needs_kubeconfig() || command.create_kube_config == Some(true) {
                 let period = command.admin.map(api_config::GoDuration::to_std);
-                kubeconfig::write_updated(registry, user, command, period, context)?;
+                kubeconfig::write_updated(update, period, context)?;
             }
             Ok::<_, Error>(())
         })
@@ -93,13 +89,12 @@ pub(crate) async fn update(
 }
 
 async fn plan(
-    registry: &Registry,
-    command: &UpdateCluster,
-    user: &Object,
+    update: ClusterUpdate<'_>,
     client: &Client,
     context: &CommandEnvironment<'_>,
 ) -> Result<Plan, Error> {
-    let selection = select_update(registry, command, user)?;
+    let ClusterUpdate { registry, command, cluster: user } = update;
+    let selection = select_update(update)?;
     let facts = CloudFacts::read(command.target.known.as_deref())?;
     let stored = ClusterObjects::list(registry, user.name())?;
     let groups = stored.groups()?;
@@ -110,7 +105,7 @@ async fn plan(
     let limit = if command.ignore_kubelet_version_skew || is_new {
         None
     } else {
-        remote_limit(registry, command, user, context, &mut warnings).await?
+        remote_limit(update, context, &mut warnings).await?
     };
     let inputs = ModelInputs {
         user,

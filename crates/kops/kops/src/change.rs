@@ -2,10 +2,8 @@
 
 use std::{collections::BTreeSet, time::SystemTime};
 
-use api_meta::Timestamp;
-use kops_api::{
-    Kind, Object, Spec as _, validate_cluster, validate_cluster_update, validate_group,
-};
+use api_meta::{Timestamp, Tree as _};
+use kops_api::{Kind, Object, validate_cluster, validate_cluster_update, validate_group};
 use kops_core::{CloudName, Cluster as _};
 use kops_local::{check_support, fleet};
 use kops_store::{Registry, SshKey};
@@ -221,7 +219,7 @@ impl WriteRules<'_> {
         let since = match stored {
             None => {
                 let now = Timestamp::from(self.now).to_seconds().to_string();
-                object.metadata.set("creationTimestamp", now);
+                object.metadata.put("creationTimestamp", now);
                 Precondition::Absent
             }
             Some((mut old, version)) => {
@@ -229,12 +227,14 @@ impl WriteRules<'_> {
                     let created = registry.created_etcd_clusters(&cluster)?;
                     let created: Vec<_> = created.iter().map(String::as_str).collect();
                     // An etcd cluster that was only written may be removed again.
-                    let mut etcd = old.spec.list("etcdClusters").to_vec();
+                    let mut etcd = old.spec.items("etcdClusters").to_vec();
                     etcd.retain(|etcd| created.contains(&etcd.text("name")));
-                    old.spec.set("etcdClusters", etcd);
+                    old.spec.put("etcdClusters", etcd);
                     check(validate_cluster_update(&object, &old, &created))?;
                 }
-                object.metadata.set_if("creationTimestamp", old.metadata.get("creationTimestamp"));
+                object
+                    .metadata
+                    .put_some("creationTimestamp", old.metadata.get("creationTimestamp"));
                 Precondition::Read(version)
             }
         };
@@ -349,7 +349,7 @@ fn delete_group(
     let Some((_, version)) = registry.group(cluster, group)? else {
         return Err(kops_store::Error::object("instancegroup", group, "not found").into());
     };
-    let members = spec.spec.list("etcdClusters").iter().flat_map(|etcd| etcd.list("etcdMembers"));
+    let members = spec.spec.items("etcdClusters").iter().flat_map(|etcd| etcd.items("etcdMembers"));
     if members.into_iter().any(|member| member.text("instanceGroup") == group) {
         return Err(kops_store::Error::object(
             "instancegroup",

@@ -5,8 +5,8 @@ pub(crate) mod local;
 
 use std::{collections::BTreeMap, iter::once, time::Duration};
 
+use api_meta::Tree as _;
 use client::Client;
-use kops_api::Spec as _;
 use kops_core::life;
 use kops_local::MachineProblem;
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! The reasons to replace a machine: the differences between its configuration and its group's.
 
-use kops_api::Spec as _;
+use api_meta::Tree as _;
 use kops_core::content_hash;
 use serde_json::Value;
 

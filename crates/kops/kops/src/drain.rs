@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use api_meta::Tree as _;
 use client::{Client, DeleteOptions, ListOptions, PatchKind, PatchTarget, Resource};
-use kops_api::Spec as _;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -32,13 +32,13 @@ async fn patch(
 /// Reports whether a Node is marked: its machine needs an update, or an earlier rolling update has not come to it, for
 /// example one with --force that failed. Such an update leaves the taint, and perhaps a cordon.
 pub(crate) fn needs_update(node: &Value) -> bool {
-    let annotated = node.at("metadata.annotations").and_then(|all| all.get(NEEDS_UPDATE)).is_some();
-    annotated || node.list("spec.taints").iter().any(|taint| taint.text("key") == SCHEDULED)
+    let annotated = node.has(&["metadata", "annotations", NEEDS_UPDATE]);
+    annotated || node.items("spec.taints").iter().any(|taint| taint.text("key") == SCHEDULED)
 }
 
 /// Taints a Node, so that new Pods prefer other Nodes.
 pub(crate) async fn taint_for_update(client: &Client, node: &Value) -> Result<(), Error> {
-    let mut taints = node.list("spec.taints").to_vec();
+    let mut taints = node.items("spec.taints").to_vec();
     if taints.iter().any(|taint| taint.text("key") == SCHEDULED) {
         return Ok(());
     }
@@ -57,10 +57,9 @@ pub(crate) async fn cordon(client: &Client, node: &str) -> Result<(), Error> {
 
 /// Reports whether a Pod must be evicted. Static Pods and those of DaemonSets belong to the Node.
 fn must_evict(pod: &Value) -> bool {
-    let annotations = pod.at("metadata.annotations");
-    let is_mirror = annotations.is_some_and(|all| all.get(MIRROR).is_some());
-    let mut owners = pod.list("metadata.ownerReferences").iter();
-    !is_mirror && !owners.any(|owner| owner.is("controller") && owner.text("kind") == "DaemonSet")
+    let is_mirror = pod.has(&["metadata", "annotations", MIRROR]);
+    let mut owners = pod.items("metadata.ownerReferences").iter();
+    !is_mirror && !owners.any(|owner| owner.flag("controller") && owner.text("kind") == "DaemonSet")
 }
 
 /// Evicts a Node's Pods, and waits until they are gone. `report` reports the Pods that remain, with the reasons.
@@ -167,7 +166,7 @@ mod tests {
     fn keeps_static_and_daemon_set_pods() {
         let pod = |extra: Value| {
             let mut pod = json!({"metadata": {"name": "a", "namespace": "b"}});
-            pod.set("metadata", extra);
+            pod.put("metadata", extra);
             pod
         };
         let owner = |kind: &str| json!({"ownerReferences": [{"kind": kind, "controller": true}]});

@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeSet, io::Write};
 
-use kops_api::{Object, Spec as _, VersionName, yaml};
+use api_meta::Tree as _;
+use kops_api::{Object, VersionName, yaml};
 use kops_core::Cluster as _;
 use kops_store::Registry;
 use serde_json::Value;
@@ -158,7 +159,7 @@ fn print_trees(
 
 fn print_cluster_table(clusters: &[Object], out: &mut dyn Write) -> Result<(), Error> {
     let row = |cluster: &Object| {
-        let subnets = cluster.spec.list("networking.subnets").iter();
+        let subnets = cluster.spec.items("networking.subnets").iter();
         let zones: BTreeSet<_> =
             subnets.map(|subnet| subnet.text("zone")).filter(|zone| !zone.is_empty()).collect();
         let zones: Vec<_> = zones.into_iter().collect();
@@ -175,13 +176,14 @@ fn print_group_table(
     let row = |group: &Object| {
         let spec = &group.spec;
         let zone = |name: &str| {
-            let mut subnets = cluster.spec.list("networking.subnets").iter();
+            let mut subnets = cluster.spec.items("networking.subnets").iter();
             subnets.find(|s| s.text("name") == name).map(|s| s.text("zone"))
         };
-        let mut zones: BTreeSet<_> = spec.texts("zones").into_iter().collect();
-        zones.extend(spec.texts("subnets").into_iter().filter_map(zone).filter(|z| !z.is_empty()));
+        let mut zones: BTreeSet<_> = spec.texts("zones").collect();
+        zones.extend(spec.texts("subnets").filter_map(zone).filter(|z| !z.is_empty()));
         let zones: Vec<_> = zones.into_iter().collect();
-        let number = |field| spec.int(field).map_or_else(|| "-".to_owned(), |n: i64| n.to_string());
+        let number =
+            |field| spec.opt_int(field).map_or_else(|| "-".to_owned(), |n: i64| n.to_string());
         let (role, machine) = (spec.text("role").to_owned(), spec.text("machineType").to_owned());
         let name = group.name().to_owned();
         [name, role, machine, number("minSize"), number("maxSize"), zones.join(",")]

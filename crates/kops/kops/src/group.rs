@@ -1,6 +1,7 @@
 //! Runs `kops create instancegroup`.
 
-use kops_api::{Kind, Object, Spec as _};
+use api_meta::Tree as _;
+use kops_api::{Kind, Object};
 use kops_core::{
     Cluster as _,
     create::{NewGroup, create_group},
@@ -83,7 +84,7 @@ fn with_cluster(mut edited: Object, cluster: &str) -> Result<Object, Error> {
         let edited = edited.kind.name().to_owned();
         return Err(Error::Renamed { edited, stored: "an InstanceGroup".to_owned() });
     }
-    edited.metadata.set("labels", json!({ CLUSTER_LABEL: cluster }));
+    edited.metadata.put("labels", json!({ CLUSTER_LABEL: cluster }));
     Ok(edited)
 }
 

@@ -1,13 +1,14 @@
 //! The instance groups that flags of updates and rolling updates select.
 
-use kops_api::{Object, Spec as _};
+use api_meta::Tree as _;
+use kops_api::Object;
 use kops_core::{
     direct::{Phase, Selection},
     roll,
 };
-use kops_store::Registry;
 
 use crate::{
+    cluster_update::ClusterUpdate,
     error::Error,
     flags::{RollCluster, UpdateCluster},
 };
@@ -74,11 +75,8 @@ pub(crate) fn select_groups(
 }
 
 /// Returns the part of a cluster that the flags of an update select.
-pub(crate) fn select_update(
-    registry: &Registry,
-    command: &UpdateCluster,
-    cluster: &Object,
-) -> Result<Selection, Error> {
+pub(crate) fn select_update(update: ClusterUpdate<'_>) -> Result<Selection, Error> {
+    let ClusterUpdate { registry, command, cluster } = update;
     let groups = if command.selects_groups() {
         let selected = select_groups(registry.groups(cluster.name())?, command.into())?;
         Some(selected.iter().map(|group| group.name().to_owned()).collect())

@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeSet, io::Write};
 
+use api_meta::Tree as _;
 use client::{ListOptions, Resource};
 use instances::Fleet;
-use kops_api::Spec as _;
 use kops_local::{
     COMMAND_PERIOD, MachineProblem, check_cloud, fleet, is_outdated, machine_problems,
 };
@@ -104,7 +104,7 @@ fn print_rows(rows: Vec<Row>, output: &str, out: &mut dyn Write) -> Result<(), E
             "externalIP": "", "instanceGroup": row.group, "machineType": "", "state": "",
         });
         if !row.node.is_empty() {
-            document.set("nodeName", row.node.clone());
+            document.put("nodeName", row.node.clone());
         }
         document
     };

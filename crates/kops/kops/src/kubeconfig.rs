@@ -12,8 +12,8 @@ use api_config::{
         self, Cluster as Server, Context, Exec, NamedCluster, NamedContext, NamedUser, User,
     },
 };
-use api_meta::Timestamp;
-use kops_api::{Object, Spec as _};
+use api_meta::{Timestamp, Tree as _};
+use kops_api::Object;
 use kops_core::{CloudName, Cluster as _};
 use kops_local::{administrator, server_url};
 use kops_store::{Keyset, Registry};
@@ -21,6 +21,7 @@ use pki::{Cert, Key, KeyAlgorithm, LeafSpec, Usage, Validity};
 use serde_json::json;
 
 use crate::{
+    cluster_update::ClusterUpdate,
     environment::CommandEnvironment,
     error::Error,
     flags::{ExportKubeconfig, KubectlAuth, UpdateCluster},
@@ -73,12 +74,11 @@ pub(crate) fn export(
 /// Adds the context of an updated cluster to the user's kubeconfig, and makes it the current one. `period` is the
 /// lifetime of a new administrator's certificate, if the user has not chosen another user.
 pub(crate) fn write_updated(
-    registry: &Registry,
-    cluster: &Object,
-    command: &UpdateCluster,
+    update: ClusterUpdate<'_>,
     period: Option<Duration>,
     context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
+    let ClusterUpdate { registry, command, cluster } = update;
     let server = command.api.server(cluster.name(), context)?;
     let access = Access {
         admin: period.filter(|_| command.user.is_none()),

@@ -1,15 +1,15 @@
 //! The limit of kubelets' versions during an upgrade: a kubelet is never newer than the API servers that it talks to.
 
+use api_meta::Tree as _;
 use bootstrap_core::constants::CONTROL_PLANE_LABEL;
 use client::Resource;
 use instances::{Fleet, FleetSpec};
-use kops_api::{Object, Spec as _};
 use kops_core::Version;
 use kops_local::{COMMAND_PERIOD, applied_config, list_objects};
-use kops_store::{Registry, parse_yaml};
+use kops_store::parse_yaml;
 use serde_json::Value;
 
-use crate::{environment::CommandEnvironment, error::Error, flags::UpdateCluster};
+use crate::{cluster_update::ClusterUpdate, environment::CommandEnvironment, error::Error};
 
 /// Returns the limit for workers of cloud local: the oldest version that a control plane is configured for, if it is
 /// older than the wanted one.
@@ -31,12 +31,11 @@ pub(crate) fn local_limit(
 /// Returns the limit for workers of another cloud: the oldest kubelet of a control plane, if it is older than the
 /// wanted version. If the API does not answer, the limit is unknown, and a warning says so.
 pub(crate) async fn remote_limit(
-    registry: &Registry,
-    command: &UpdateCluster,
-    cluster: &Object,
+    update: ClusterUpdate<'_>,
     context: &CommandEnvironment<'_>,
     warnings: &mut Vec<String>,
 ) -> Result<Option<String>, Error> {
+    let ClusterUpdate { registry, command, cluster } = update;
     let wanted = cluster.spec.text("kubernetesVersion");
     let asked = async {
         let client = command.api.open(registry, cluster, None, COMMAND_PERIOD, context)?;
@@ -59,9 +58,7 @@ pub(crate) async fn remote_limit(
 }
 
 fn control_plane_versions(nodes: &[Value]) -> Vec<String> {
-    let is_control_plane = |node: &&Value| {
-        node.at("metadata.labels").is_some_and(|labels| labels.get(CONTROL_PLANE_LABEL).is_some())
-    };
+    let is_control_plane = |node: &&Value| node.has(&["metadata", "labels", CONTROL_PLANE_LABEL]);
     let nodes = nodes.iter().filter(is_control_plane);
     nodes.map(|node| node.text("status.nodeInfo.kubeletVersion").to_owned()).collect()
 }

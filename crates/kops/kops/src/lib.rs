@@ -17,6 +17,7 @@ mod aws;
 mod change;
 mod cloud;
 mod cluster_deletion;
+mod cluster_update;
 mod completion;
 mod create;
 mod delete_file;

@@ -3,15 +3,14 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use kops_api::Object;
 use kops_aws::{CloudFacts, ModelInputs, build_metal_model, check_store, metal_changes};
 use kops_core::CloudName;
-use kops_store::{Change, ClusterObjects, Registry};
+use kops_store::{Change, ClusterObjects};
 
 use crate::{
+    cluster_update::ClusterUpdate,
     environment::CommandEnvironment,
     error::Error,
-    flags::UpdateCluster,
     kubeconfig,
     plan::{PlanSummary, hash_state},
 };
@@ -38,35 +37,27 @@ impl Plan {
 
 /// Runs `update cluster`.
 pub(crate) fn update(
-    registry: &Registry,
-    command: &UpdateCluster,
-    user: &Object,
+    update: ClusterUpdate<'_>,
     context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
+    let ClusterUpdate { registry, command, cluster: user } = update;
     check_store(registry, user)?;
     if !command.yes {
-        let plan = plan(registry, command, user, context)?;
+        let plan = plan(update, context)?;
         plan.summary().save(command, user.name())?;
         return plan.summary().propose(context.out);
     }
     let lock = registry.lock(user.name(), &context.user(), context.now)?;
-    let done = apply(registry, command, user, context);
+    let done = apply(update, context);
     let unlocked = registry.unlock(lock);
     done?;
     Ok(unlocked?)
 }
 
-fn apply(
-    registry: &Registry,
-    command: &UpdateCluster,
-    user: &Object,
-    context: &mut CommandEnvironment<'_>,
-) -> Result<(), Error> {
-    let plan = plan(registry, command, user, context)?;
-    plan.summary().save(command, user.name())?;
-    if let Some(path) = &command.plan {
-        plan.summary().check_saved(path, user.name())?;
-    }
+fn apply(update: ClusterUpdate<'_>, context: &mut CommandEnvironment<'_>) -> Result<(), Error> {
+    let ClusterUpdate { registry, command, cluster: user } = update;
+    let plan = plan(update, context)?;
+    plan.summary().save_and_check(command, user.name())?;
     for change in &plan.changes {
         change.carry_out(registry)?;
     }
@@ -77,17 +68,13 @@ fn apply(
     }
     if command.needs_kubeconfig() || command.create_kube_config == Some(true) {
         let period = command.admin.map(api_config::GoDuration::to_std);
-        kubeconfig::write_updated(registry, user, command, period, context)?;
+        kubeconfig::write_updated(update, period, context)?;
     }
     Ok(())
 }
 
-fn plan(
-    registry: &Registry,
-    command: &UpdateCluster,
-    user: &Object,
-    context: &CommandEnvironment<'_>,
-) -> Result<Plan, Error> {
+fn plan(update: ClusterUpdate<'_>, context: &CommandEnvironment<'_>) -> Result<Plan, Error> {
+    let ClusterUpdate { registry, command, cluster: user } = update;
     if command.selects_groups() {
         let problem = "and --instance-group-roles are not for cloud metal: machines are configured one by one";
         return Err(Error::Flag { flag: "--instance-group", problem });

@@ -5,8 +5,9 @@
 
 use std::io::{Read as _, Write};
 
+use api_meta::Tree as _;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use kops_api::{Object, Spec as _, VersionName};
+use kops_api::{Object, VersionName};
 use kops_store::{Change, KOPS_VERSION};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
@@ -94,8 +95,18 @@ impl PlanSummary<'_> {
         Ok(())
     }
 
+    /// Saves the plan to the file of `--plan-out`, and rejects the file of `--plan` if it holds another one.
+    pub(crate) fn save_and_check(
+        &self,
+        command: &UpdateCluster,
+        cluster: &str,
+    ) -> Result<(), Error> {
+        self.save(command, cluster)?;
+        command.plan.as_ref().map_or(Ok(()), |path| self.check_saved(path, cluster))
+    }
+
     /// Rejects a saved plan that is not this one.
-    pub(crate) fn check_saved(&self, path: &str, cluster: &str) -> Result<(), Error> {
+    fn check_saved(&self, path: &str, cluster: &str) -> Result<(), Error> {
         let failed = || kops_store::Error::file("reading the plan", path);
         let file = std::fs::File::open(path).map_err(failed())?;
         let mut text = String::new();
@@ -116,7 +127,7 @@ impl PlanSummary<'_> {
                 let action = |item: &Value| {
                     format!("{} {}/{}", item.text("action"), item.text("kind"), item.text("name"))
                 };
-                tree.list(list).iter().map(action).collect()
+                tree.items(list).iter().map(action).collect()
             };
             let (before, now) = (actions(&saved), actions(&own));
             if let Some(action) = now.iter().find(|action| !before.contains(action)) {

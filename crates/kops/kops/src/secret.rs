@@ -2,8 +2,9 @@
 
 use std::{io::Write, path::Path};
 
+use api_meta::Tree as _;
 use encryption::EncryptionConfiguration;
-use kops_api::{Object, Spec as _};
+use kops_api::Object;
 use kops_core::{CloudName, Cluster as _, content_hash, registry_credentials};
 use kops_store::{Registry, parse_yaml};
 use serde_json::Value;
@@ -136,12 +137,12 @@ fn encryption_hash(
     config: Option<Vec<u8>>,
 ) -> Result<String, Error> {
     let name = cluster.name();
-    if cluster.spec.flag("encryptionConfig") == Some(true) {
+    if cluster.spec.flag("encryptionConfig") {
         let config = config.ok_or_else(|| Error::MissingEncryptionConfig(name.to_owned()))?;
         return Ok(content_hash(&config));
     }
     let before = registry.last_complete_cluster(name)?;
-    let was_encrypted = before.is_some_and(|old| old.spec.flag("encryptionConfig") == Some(true));
+    let was_encrypted = before.is_some_and(|old| old.spec.flag("encryptionConfig"));
     let is_plain = |config: Vec<u8>| Ok::<_, Error>(writes_plainly(&parse_encryption(&config)?));
     if was_encrypted && !config.map(is_plain).transpose()?.unwrap_or(false) {
         return Err(Error::EncryptionEnd(name.to_owned()));

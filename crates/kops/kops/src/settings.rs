@@ -1,6 +1,6 @@
 //! Settings of all commands, from flags, the environment and `~/.kops.yaml`.
 
-use kops_api::Spec as _;
+use api_meta::Tree as _;
 use kops_store::parse_yaml;
 
 use crate::{error::Error, flags::Args};

@@ -11,7 +11,8 @@ use std::{
     time::SystemTime,
 };
 
-use kops_api::{Object, Spec as _};
+use api_meta::Tree as _;
+use kops_api::Object;
 use kops_aws::{BuiltModel, CloudFacts, ModelInputs, build_gce_model, build_model};
 use kops_core::{
     CloudName, Cluster as _,
@@ -20,25 +21,23 @@ use kops_core::{
     render::terraform::{self, Files, Settings},
 };
 use kops_store::{ClusterObjects, Registry, key_changes};
-use serde_json::Value;
 use vfs::{Precondition, Secrecy};
 
 use crate::{
-    environment::CommandEnvironment, error::Error, flags::UpdateCluster,
+    cluster_update::ClusterUpdate, environment::CommandEnvironment, error::Error,
     group_selection::select_update, kubelet_skew::remote_limit, plan::print_warnings,
 };
 
 const OUT: &str = "out/terraform";
 
 pub(crate) async fn run(
-    registry: &Registry,
-    command: &UpdateCluster,
-    user: &Object,
+    update: ClusterUpdate<'_>,
     context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
+    let ClusterUpdate { registry, command, cluster: user } = update;
     let out = command.target.out.as_deref().unwrap_or(OUT);
     let lock = registry.lock(user.name(), &context.user(), context.now)?;
-    let built = build(registry, command, user, context).await;
+    let built = build(update, context).await;
     let unlocked = registry.unlock(lock);
     let Built { files, is_new, warnings } = built?;
     unlocked?;
@@ -65,12 +64,11 @@ struct Built {
 
 /// Builds the configuration. Nothing is stored unless everything can be built.
 async fn build(
-    registry: &Registry,
-    command: &UpdateCluster,
-    user: &Object,
+    update: ClusterUpdate<'_>,
     context: &CommandEnvironment<'_>,
 ) -> Result<Built, Error> {
-    let selection = select_update(registry, command, user)?;
+    let ClusterUpdate { registry, command, cluster: user } = update;
+    let selection = select_update(update)?;
     let facts = CloudFacts::read(command.target.known.as_deref())?;
     facts.check(user.cloud())?;
     let stored = ClusterObjects::list(registry, user.name())?;
@@ -80,7 +78,7 @@ async fn build(
     let kubelet = if command.ignore_kubelet_version_skew || !command.api.is_given() {
         None
     } else {
-        remote_limit(registry, command, user, context, &mut warnings).await?
+        remote_limit(update, context, &mut warnings).await?
     };
     let inputs = ModelInputs {
         user,
@@ -164,7 +162,7 @@ fn settings<'a>(
         return Err(Error::Regions(all));
     }
     let texts = |field: &str| {
-        let map = cluster.spec.at(&format!("target.terraform.{field}")).and_then(Value::as_object);
+        let map = cluster.spec.at(&format!("target.terraform.{field}")).as_object();
         let members = map.into_iter().flatten();
         let strings = members.filter_map(|(name, value)| Some((name.clone(), value.as_str()?)));
         strings.map(|(name, value)| (name, value.to_owned())).collect()

@@ -10,6 +10,7 @@ use kops_store::{KOPS_VERSION, Registry};
 
 use crate::{
     aws,
+    cluster_update::ClusterUpdate,
     environment::CommandEnvironment,
     error::Error,
     flags::{Target, UpdateCluster, UpdatePhase, ValidateCluster},
@@ -28,33 +29,34 @@ pub(crate) async fn run(
     }
     check_flags(command, &cluster)?;
     kubeconfig::check_update(command, name, context)?;
+    let update = ClusterUpdate { registry, command, cluster: &cluster };
     if command.target.program == Target::Terraform {
-        return terraform::run(registry, command, &cluster, context).await;
+        return terraform::run(update, context).await;
     }
     if cluster.cloud() == CloudName::Gce {
         return Err(Error::TerraformOnly { cluster: name.to_owned() });
     }
     if cluster.cloud() == CloudName::Metal {
-        return metal::update(registry, command, &cluster, context);
+        return metal::update(update, context);
     }
     if cluster.cloud() == CloudName::Aws {
-        return aws::update(registry, command, &cluster, context).await;
+        return aws::update(update, context).await;
     }
     if !command.yes {
-        local::plan_and_apply(registry, command, &cluster, context).await?;
-        return prune::run(registry, command, &cluster, context).await;
+        local::plan_and_apply(update, context).await?;
+        return prune::run(update, context).await;
     }
     // Hold the lock from before reading the present state until the end.
     let user = context.user();
     let mut lock = registry.lock(name, &user, context.now)?;
-    let work = local::plan_and_apply(registry, command, &cluster, context);
+    let work = local::plan_and_apply(update, context);
     let done = registry.while_locked(&mut lock, &user, work).await;
     let unlocked = registry.unlock(lock);
     done?;
     unlocked?;
     let wait = ValidateCluster { api: command.api.clone(), ..ValidateCluster::for_update() };
     validate::run(registry, &wait, name, context).await?;
-    prune::run(registry, command, &cluster, context).await
+    prune::run(update, context).await
 }
 
 /// Rejects flags that would have no effect.

@@ -13,7 +13,7 @@ use super::{
 pub(super) const ROLES: [&str; 4] = ["control-plane", "apiserver", "node", "bastion"];
 
 pub(super) fn validate(tree: &Value, complete: bool, errors: &mut ErrorList) {
-    let policies = tree.get("additionalPolicies").and_then(Value::as_object);
+    let policies = tree.at("additionalPolicies").as_object();
     for (role, policy) in policies.into_iter().flatten() {
         validate_statements(role, policy.as_str().unwrap_or_default(), errors);
     }
@@ -156,7 +156,7 @@ fn validate_load_balancer(tree: &Value, complete: bool, errors: &mut ErrorList) 
         let classes = ["Classic", "Network"];
         errors.push(FieldError::not_supported(&at.child("class"), "", &classes));
     }
-    if let Some(group) = balancer.get("securityGroupOverride").and_then(Value::as_str) {
+    if let Some(group) = balancer.at("securityGroupOverride").as_str() {
         let detail = match group.trim() {
             "" => "security group override cannot be empty, if specified",
             _ => "security group override does not match the expected AWS format",
@@ -196,7 +196,7 @@ fn validate_balancer_subnet(
         let detail = format!("subnet {name:?} not found in cluster subnets");
         errors.push(FieldError::not_found(&at.child("name"), detail));
     }
-    if let Some(text) = subnet.get("privateIPv4Address").and_then(Value::as_str) {
+    if let Some(text) = subnet.at("privateIPv4Address").as_str() {
         let at = at.child("privateIPv4Address");
         let address = text.parse::<Ipv4Addr>();
         let range = found.and_then(|s| s.text("cidr").parse::<Cidr>().ok());
@@ -227,7 +227,7 @@ fn validate_balancer_subnet(
             ));
         }
     }
-    if let Some(text) = subnet.get("allocationID").and_then(Value::as_str) {
+    if let Some(text) = subnet.at("allocationID").as_str() {
         let at = at.child("allocationID");
         if text.is_empty() {
             errors.push(FieldError::required(&at, "allocationID can't be empty"));

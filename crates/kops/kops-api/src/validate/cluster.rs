@@ -14,7 +14,7 @@ pub(super) fn validate(tree: &Value, complete: bool, errors: &mut ErrorList) {
     if let Some(containerd) = tree.get("containerd") {
         validate_runtime(containerd, tree, true, &spec("containerd"), errors);
     }
-    let labels = tree.get("cloudLabels").and_then(Value::as_object);
+    let labels = tree.at("cloudLabels").as_object();
     for (key, _) in labels.into_iter().flatten() {
         validate_cloud_label(key, errors);
     }
@@ -175,7 +175,7 @@ fn is_port_range(text: &str) -> bool {
 
 fn validate_authorization(tree: &Value, server: &Value, at: &Path, errors: &mut ErrorList) {
     const MODES: [&str; 6] = ["ABAC", "Webhook", "Node", "RBAC", "AlwaysAllow", "AlwaysDeny"];
-    let Some(text) = server.get("authorizationMode").and_then(Value::as_str) else { return };
+    let Some(text) = server.at("authorizationMode").as_str() else { return };
     let modes: Vec<_> = text.split(',').collect();
     if modes.contains(&"Webhook") && !server.has("authorizationWebhookConfigFile") {
         let detail =
@@ -218,7 +218,7 @@ pub(super) fn validate_runtime(
     at: &Path,
     errors: &mut ErrorList,
 ) {
-    let text = containerd.get("version").and_then(Value::as_str);
+    let text = containerd.at("version").as_str();
     let version = text.and_then(parse_version);
     if let Some(text) = text {
         let detail = match version {

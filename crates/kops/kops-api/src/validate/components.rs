@@ -249,7 +249,7 @@ fn validate_permissions(tree: &Value, errors: &mut ErrorList) {
         let detail = "Karpenter requires that service accounts use external permissions";
         errors.push(FieldError::forbidden(&spec("karpenter.enabled"), detail));
     }
-    let policies = tree.get("externalPolicies").and_then(Value::as_object);
+    let policies = tree.at("externalPolicies").as_object();
     for (role, policies) in policies.into_iter().flatten() {
         let at = spec("externalPolicies");
         if !access::ROLES.contains(&role.as_str()) {

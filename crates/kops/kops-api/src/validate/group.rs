@@ -67,7 +67,7 @@ pub(super) fn validate(group: &Object, of: Option<&Object>, errors: &mut ErrorLi
 }
 
 fn is_bare(cluster: &Object) -> bool {
-    let clouds = cluster.spec.get("cloudProvider").and_then(Value::as_object);
+    let clouds = cluster.spec.at("cloudProvider").as_object();
     clouds.is_none_or(|clouds| clouds.is_empty())
 }
 

@@ -100,7 +100,7 @@ fn validate_balancer(balancer: &Value, at: &Path, errors: &mut ErrorList) {
         let detail = "Load Balancer name must have at most 32 characters";
         errors.push(FieldError::invalid(&at.child("loadBalancerName"), name, detail));
     }
-    let Some(arn) = balancer.get("targetGroupARN").and_then(Value::as_str) else { return };
+    let Some(arn) = balancer.at("targetGroupARN").as_str() else { return };
     let at = at.child("targetGroupARN");
     let mut refuse = |value: &str, detail: &str| {
         errors.push(FieldError::invalid(&at, value, detail));

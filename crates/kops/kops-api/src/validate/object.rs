@@ -57,15 +57,10 @@ fn name(object: &Object) -> ErrorList {
 
 /// Rejects a cluster name that no DNS zone can contain, if the cluster has DNS records.
 fn validate_full_name(cluster: &Object, errors: &mut ErrorList) {
-    let annotations = cluster.metadata.get("annotations");
-    let imported = annotations.and_then(|all| all.get(MANAGEMENT_ANNOTATION));
+    let is_imported = cluster.metadata.text(&["annotations", MANAGEMENT_ANNOTATION]) == "imported";
     let has_records = cluster.spec.text("networking.topology.dns") != "None";
     let name = cluster.name();
-    if has_records
-        && !name.is_empty()
-        && !name.contains('.')
-        && imported.and_then(Value::as_str) != Some("imported")
-    {
+    if has_records && !name.is_empty() && !name.contains('.') && !is_imported {
         let detail =
             "Cluster Name must be a fully-qualified DNS name (e.g. --name=mycluster.myzone.com)";
         errors.push(FieldError::invalid(&Path::new("metadata.name"), name, detail));

@@ -80,7 +80,7 @@ fn validate_choice(tree: &Value, errors: &mut ErrorList) {
 /// Validates that a Pod network works with the cluster's cloud and addresses.
 fn validate_support(tree: &Value, provider: &Provider, errors: &mut ErrorList) {
     let at = spec("networking");
-    let networking = tree.get("networking").unwrap_or(&Value::Null);
+    let networking = tree.at("networking");
     for (name, detail) in [
         ("kubenet", "Kubenet does not support IPv6"),
         ("kopeio", "Kopeio does not support IPv6"),

@@ -152,8 +152,8 @@ impl Provider {
     /// Returns the cloud of a cluster. If the cluster names none, returns one without a name and with the fewest
     /// constraints.
     pub(super) fn of(cluster: &Object) -> Self {
-        let label = cluster.metadata.get("labels").and_then(|labels| labels.get(CLOUD_LABEL));
-        match label.and_then(Value::as_str) {
+        let label = cluster.metadata.at(&["labels", CLOUD_LABEL]);
+        match label.as_str() {
             Some("metal") => METAL,
             Some("local") => LOCAL,
             _ => named(cluster).next().unwrap_or(NONE),

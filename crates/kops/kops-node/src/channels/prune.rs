@@ -5,9 +5,8 @@ use std::{
     fmt,
 };
 
-use api_meta::{Operator, Requirement, Selector};
+use api_meta::{Operator, Requirement, Selector, Tree as _};
 use client::{Client, DeleteOptions, ListOptions, Resource};
-use kops_api::Spec as _;
 use serde_json::Value;
 
 use crate::error::Error;
@@ -46,9 +45,9 @@ impl PruneRule {
             group: text(rule, "group"),
             kind: text(rule, "kind"),
             selector: text(rule, "labelSelector"),
-            namespaces: rule.texts("namespaces").into_iter().map(str::to_owned).collect(),
+            namespaces: rule.texts("namespaces").map(str::to_owned).collect(),
         };
-        addon.list("prune.kinds").iter().map(rule).collect()
+        addon.items("prune.kinds").iter().map(rule).collect()
     }
 
     /// Returns the selector, if it selects only objects of one add-on. Any other one would delete objects of users.
@@ -138,7 +137,7 @@ pub(super) async fn find(
             let namespace = object.text("metadata.namespace");
             let is_selected = rule.namespaces.is_empty()
                 || rule.namespaces.iter().any(|selected| selected == namespace);
-            let labels = object.at("metadata.labels").and_then(Value::as_object);
+            let labels = object.at("metadata.labels").as_object();
             if !is_selected
                 || !selector.matches_json(labels)
                 || is_wanted(identity(&rule.kind, object))

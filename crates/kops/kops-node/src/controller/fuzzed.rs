@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use api_meta::Tree as _;
 use futures_util::FutureExt as _;
 use http::Request;
 use http_body_util::BodyExt as _;
-use kops_api::Spec as _;
 use serde_json::Value;
 use serve::{Connection, Handler as _, full};
 
@@ -33,7 +33,7 @@ fn bootstrap_requests() {
         }
         // Whatever the request asks for, the only certificates are for the machine's own Node and for kube-proxy.
         let answer: Value = serde_json::from_slice(&body).unwrap();
-        for (name, cert) in answer.at("certs").and_then(Value::as_object).unwrap() {
+        for (name, cert) in answer.at("certs").as_object().unwrap() {
             let cert = pki::Cert::from_pem(cert.as_str().unwrap()).unwrap().info().unwrap();
             let subject = cert.subject;
             let (common_name, groups) = match name.as_str() {

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use kops_api::Spec as _;
+use api_meta::Tree as _;
 use kops_store::Keyset;
 use pki::{Authority, Cert};
 use serde_json::Value;

@@ -7,13 +7,13 @@ use api_config::{
     kubeadm::Arg,
     kubeconfig::{Cluster as Server, User},
 };
+use api_meta::Tree as _;
 use bootstrap::{host::Host, patches::Patches};
 use bootstrap_core::{
     Layout,
     config::Init,
     constants::{self, ETCD_CLIENT_PORT},
 };
-use kops_api::Spec as _;
 use kops_core::{
     content_hash,
     dns::{EXTERNAL, INTERNAL},
@@ -137,22 +137,22 @@ pub(super) async fn write_files(context: &NodeContext) -> Result<(Init, Vec<Memb
         }
         starts.push(member.start);
     }
-    let api = context.config.at("APIServerConfig.KubeAPIServer").cloned().unwrap_or_default();
+    let api = context.config.at("APIServerConfig.KubeAPIServer").clone();
     // Clients connect to the balancer's address, so the server's certificate must contain it.
     let names = &mut init.cluster.api_server.cert_sans;
     names.push(context.machine.gateway.to_string());
     let public = context.config.text("APIServerConfig.API.publicName");
     let others = context.config.texts("APIServerConfig.API.additionalSANs");
-    let all = others.into_iter().chain([public]).filter(|name| !name.is_empty());
+    let all = others.chain([public]).filter(|name| !name.is_empty());
     names.extend(all.map(str::to_owned));
     let args = &mut init.cluster.api_server.extra_args;
-    if api.flag("anonymousAuth") == Some(false) {
+    if api.opt_flag("anonymousAuth") == Some(false) {
         args.push(Arg::new("anonymous-auth", "false"));
     }
     if let Some(path) = encryption_config {
         args.push(Arg::new("encryption-provider-config", path));
     }
-    let overrides = api.texts("etcdServersOverrides").join(",");
+    let overrides = api.texts("etcdServersOverrides").collect::<Vec<_>>().join(",");
     if !overrides.is_empty() {
         args.push(Arg::new("etcd-servers-overrides", overrides));
     }
@@ -243,7 +243,7 @@ fn write_protokube_files(context: &NodeContext, clients: &NodeAuthority) -> Resu
 /// dns-controller publishes.
 pub(super) fn write_patches(context: &NodeContext) -> Result<Patches, Error> {
     let mut patches = vec![("etcd+json.json", request_patch())];
-    if context.config.flag("APIServerConfig.KubeAPIServer.anonymousAuth") == Some(false) {
+    if context.config.opt_flag("APIServerConfig.KubeAPIServer.anonymousAuth") == Some(false) {
         patches.push(("kube-apiserver+json.json", probes_patch()));
     }
     if let Some(patch) = names_patch(&context.config, context.boot.text("ClusterName")) {

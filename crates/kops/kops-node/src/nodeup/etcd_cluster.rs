@@ -1,11 +1,11 @@
 //! The etcd clusters of control planes: the main one, and one for events.
 
 use api_config::kubeadm::Arg;
+use api_meta::Tree as _;
 use bootstrap_core::{
     constants::{ETCD_CLIENT_PORT, ETCD_PEER_PORT},
     net,
 };
-use kops_api::Spec as _;
 use kops_store::{ETCD, EVENTS};
 use serde_json::Value;
 
@@ -43,7 +43,7 @@ const OF_EVENTS: EtcdCluster = EtcdCluster {
 impl EtcdCluster {
     /// Returns the etcd clusters that a node configuration names, the main one first.
     pub(super) fn all_of(config: &Value) -> Result<Vec<Self>, Error> {
-        let names = config.texts("EtcdClusterNames");
+        let names: Vec<_> = config.texts("EtcdClusterNames").collect();
         let unknown = names.iter().find(|name| ![ETCD, EVENTS].contains(name));
         if let Some(name) = unknown {
             return Err(Error::EtcdCluster { name: (*name).to_owned() });

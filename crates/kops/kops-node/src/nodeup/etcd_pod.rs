@@ -1,12 +1,12 @@
 //! The static Pod of an etcd cluster beside the main one, whose Pod `init` writes.
 
 use api_config::kubeadm::LocalEtcd;
+use api_meta::Tree as _;
 use bootstrap_core::{
     Layout,
     config::Init,
     manifests::{self, Component},
 };
-use kops_api::Spec as _;
 use serde_json::Value;
 
 use super::{context::NodeContext, etcd_cluster::EtcdCluster, manifest::write_pod};
@@ -37,8 +37,8 @@ fn etcd_pod(
     let machine = manifests::Machine::new(&cluster, endpoint, node_name, &layout);
     let mut pod = manifests::manifest(Component::Etcd, &machine)?;
     let name = format!("etcd-{}", etcd.name);
-    pod.set("metadata.name", name.as_str());
-    pod.set("metadata.labels.component", name.as_str());
+    pod.put("metadata.name", name.as_str());
+    pod.put("metadata.labels.component", name.as_str());
     // The annotation of kubeadm names the client URL of the main cluster, by which members find each other.
     pod.remove("metadata.annotations");
     Ok(pod)

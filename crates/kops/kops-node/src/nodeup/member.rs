@@ -4,8 +4,8 @@
 use std::{path::PathBuf, time::Duration};
 
 use api_config::kubeadm::{Arg, LocalEtcd};
+use api_meta::Tree as _;
 use bootstrap::etcd::Etcd;
-use kops_api::Spec as _;
 use kops_core::member::{Content, Mark, Start, Tag};
 use kops_store::Backups;
 use tokio::time::{Instant, sleep};
@@ -99,8 +99,7 @@ pub(super) async fn prepare(
     clients: &NodeAuthority,
 ) -> Result<Member, Error> {
     let own = context.machine.address.to_string();
-    let mut addresses: Vec<_> =
-        context.boot.texts("APIServerIPs").into_iter().map(str::to_owned).collect();
+    let mut addresses: Vec<_> = context.boot.texts("APIServerIPs").map(str::to_owned).collect();
     if !addresses.contains(&own) {
         addresses.push(own.clone());
     }

@@ -1,7 +1,7 @@
 //! The static Pods of control planes in addition to those of `init`.
 
+use api_meta::Tree as _;
 use instances::machine::TRUSTED_FILES;
-use kops_api::Spec as _;
 use kops_store::{BOOTSTRAP_CHANNEL, parse_yaml};
 use serde_json::{Value, json};
 
@@ -50,8 +50,7 @@ pub(super) fn write_pods(context: &NodeContext, image: &str) -> Result<(), Error
     // The stored manifest decides whether our program replaces upstream's.
     let content = read_object(base, "manifests/channels/kops-channels.yaml")?;
     let channels = parse_yaml("kops-channels.yaml", &content)?;
-    let annotations = channels.at("metadata.annotations");
-    if annotations.and_then(|all| all.get(PROGRAM_ANNOTATION)).is_none() {
+    if !channels.has(&["metadata", "annotations", PROGRAM_ANNOTATION]) {
         return Err(Error::ChannelsImage);
     }
     let controller = static_pod(

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use api_config::Kubeconfig;
-use kops_api::Spec as _;
+use api_meta::Tree as _;
 use serde_json::{Value, json};
 
 use super::{
@@ -41,7 +41,7 @@ pub(super) fn write_proxy_pod(context: &NodeContext, image: &str) -> Result<(), 
 
 /// Returns the static Pod from the `KubeProxy` of a node configuration.
 fn proxy_pod(config: &Value, node_name: &str, image: &str) -> Value {
-    let proxy = config.at("KubeProxy").cloned().unwrap_or_default();
+    let proxy = config.at("KubeProxy").clone();
     let mut command = vec![
         "/usr/local/bin/kube-proxy".to_owned(),
         format!("--kubeconfig={KUBECONFIG}"),
@@ -60,7 +60,7 @@ fn proxy_pod(config: &Value, node_name: &str, image: &str) -> Value {
         ("limits.cpu", "cpuLimit"),
         ("limits.memory", "memoryLimit"),
     ] {
-        resources.set_if(place, proxy.at(field));
+        resources.put_some(place, proxy.opt_at(field));
     }
     json!({
         "apiVersion": "v1", "kind": "Pod",

@@ -6,11 +6,11 @@ use api_config::{
     Kubeconfig,
     kubeconfig::{Cluster as Server, User},
 };
+use api_meta::Tree as _;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bootstrap_core::{Layout, config::Init, constants::NODES_GROUP};
 use client::{Client, HttpTransport, TlsMaterial};
 use instances::{Machine, machine};
-use kops_api::Spec as _;
 use pki::{Key, KeyAlgorithm, SigningRequest, Subject};
 use serde_json::{Value, json};
 
@@ -46,7 +46,7 @@ impl Keys {
         let node = Subject::new(format!("system:node:{machine}")).in_group(NODES_GROUP);
         let mut certs = json!({"kubelet": request(&node, &self.kubelet)?});
         if proxy {
-            certs.set("kube-proxy", request(&Subject::new(PROXY_USER), &self.proxy)?);
+            certs.put("kube-proxy", request(&Subject::new(PROXY_USER), &self.proxy)?);
         }
         let body = json!({"apiVersion": API_VERSION, "certs": certs, "includeNodeConfig": true});
         Ok(body.to_string())

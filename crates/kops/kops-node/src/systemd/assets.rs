@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kops_api::Spec as _;
+use api_meta::Tree as _;
 use kops_core::nodeup::Asset;
 use serde_json::Value;
 use sys::Programs;

@@ -7,8 +7,8 @@ use std::{
     time::SystemTime,
 };
 
-use api_meta::Timestamp;
-use kops_api::{Spec as _, yaml};
+use api_meta::{Timestamp, Tree as _};
+use kops_api::yaml;
 use parking_lot::Mutex;
 use serde_json::json;
 use sys::{ProgramOutput, RecordedPrograms};
@@ -221,13 +221,13 @@ fn configures_a_machine_and_changes_only_what_differs() {
     assert_eq!(machine.commands(), Vec::<String>::new());
     assert_eq!(machine.text("var/lib/kubelet/kubeconfig"), kubeconfig);
 
-    machine.config.set("SysctlParameters", json!(["fs.file-max = 8"]));
+    machine.config.put("SysctlParameters", json!(["fs.file-max = 8"]));
     assert_eq!(machine.commands(), ["sysctl --system"]);
-    machine.config.set("KubeletConfig.maxPods", 30);
+    machine.config.put("KubeletConfig.maxPods", 30);
     assert_eq!(machine.commands(), ["systemctl restart --no-block kubelet.service"]);
-    machine.config.set("containerdConfig.logLevel", "debug");
+    machine.config.put("containerdConfig.logLevel", "debug");
     assert_eq!(machine.commands(), ["systemctl restart --no-block containerd.service"]);
-    machine.config.set("FileAssets", json!([{"name": "note", "content": "bye"}]));
+    machine.config.put("FileAssets", json!([{"name": "note", "content": "bye"}]));
     assert_eq!(machine.run().unwrap(), ["wrote /srv/kubernetes/assets/note"]);
 }
 
@@ -282,7 +282,7 @@ fn rejects_hostile_configurations_before_the_first_change() {
     ] {
         let mut machine = TestMachine::new();
         symlink("/etc/passwd", machine.root().join("etc/link")).unwrap();
-        machine.config.set(field, value.clone());
+        machine.config.put(field, value.clone());
         let before = paths(machine.root());
         let error =
             machine.run().map_or_else(|error| error.to_string(), |done| format!("ran: {done:?}"));

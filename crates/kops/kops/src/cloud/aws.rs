@@ -2,8 +2,9 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use api_meta::Tree as _;
 use client::{Client, Resource};
-use kops_api::{Object, Spec as _};
+use kops_api::Object;
 use kops_aws::{make_call, open_client, query_groups};
 use kops_core::{
     CloudName, Cluster as _,
@@ -135,7 +136,7 @@ fn group_state(group: &direct::Group, object: &Object, claims: &Claims<'_>) -> G
         name: group.instance_group.clone(),
         role: object.spec.text("role").to_owned(),
         machine_type: object.spec.text("machineType").to_owned(),
-        subnets: object.spec.texts("subnets").join(","),
+        subnets: object.spec.texts("subnets").collect::<Vec<_>>().join(","),
         min: number(&group.min),
         target: number(&group.desired),
         max: number(&group.max),

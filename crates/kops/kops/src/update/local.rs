@@ -1,8 +1,9 @@
 //! Updates a cluster of cloud local: computes the difference between the wanted and the present state as a plan, and
 //! with `--yes` carries it out.
 
+use api_meta::Tree as _;
 use instances::{Fleet, FleetSpec, Group, Volume};
-use kops_api::{Object, Spec as _};
+use kops_api::Object;
 use kops_core::{NodeInputs, direct::Selection};
 use kops_local::{
     KeyUsers, api_addresses, applied_config, apply_fleet, build_model, check_cloud, check_members,
@@ -16,10 +17,10 @@ use kops_store::{
 use vfs::{Precondition, Secrecy};
 
 use crate::{
+    cluster_update::ClusterUpdate,
     difference::{MachineSource, describe_difference},
     environment::CommandEnvironment,
     error::Error,
-    flags::UpdateCluster,
     group_selection::select_update,
     kubeconfig,
     kubelet_skew::{describe_limit, local_limit},
@@ -59,32 +60,24 @@ impl Plan {
 
 /// Plans the update of a cluster, and with `--yes` carries it out.
 pub(super) async fn plan_and_apply(
-    registry: &Registry,
-    command: &UpdateCluster,
-    cluster: &Object,
+    update: ClusterUpdate<'_>,
     context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
-    let plan = plan(registry, command, cluster, context)?;
-    plan.summary().save(command, cluster.name())?;
-    if let Some(path) = &command.plan {
-        plan.summary().check_saved(path, cluster.name())?;
-    }
+    let ClusterUpdate { command, cluster, .. } = update;
+    let plan = plan(update, context)?;
+    plan.summary().save_and_check(command, cluster.name())?;
     if !command.yes {
         return plan.summary().propose(context.out);
     }
-    execute(registry, command, cluster, &plan, context).await
+    execute(update, &plan, context).await
 }
 
-fn plan(
-    registry: &Registry,
-    command: &UpdateCluster,
-    user: &Object,
-    context: &CommandEnvironment<'_>,
-) -> Result<Plan, Error> {
+fn plan(update: ClusterUpdate<'_>, context: &CommandEnvironment<'_>) -> Result<Plan, Error> {
+    let ClusterUpdate { registry, command, cluster: user } = update;
     let name = user.name();
     check_cloud(user)?;
     check_store(registry)?;
-    let selection = select_update(registry, command, user)?;
+    let selection = select_update(update)?;
     let user_groups = registry.groups(name)?;
     if user_groups.is_empty() {
         return Err(kops_store::Error::object(
@@ -297,12 +290,11 @@ fn changed_fields(old: &Group, new: &Group) -> Vec<(&'static str, String)> {
 /// Carries out the plan. Each object is changed only if it has not changed since the plan was made. Machines end last,
 /// so that their Pods can move to new ones.
 async fn execute(
-    registry: &Registry,
-    command: &UpdateCluster,
-    cluster: &Object,
+    update: ClusterUpdate<'_>,
     plan: &Plan,
     context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
+    let ClusterUpdate { registry, command, cluster } = update;
     check_programs()?;
     let name = cluster.name();
     for change in &plan.changes {
@@ -317,7 +309,7 @@ async fn execute(
     if command.create_kube_config != Some(false) {
         let lifetime =
             command.admin.map_or_else(kubeconfig::default_lifetime, api_config::GoDuration::to_std);
-        kubeconfig::write_updated(registry, cluster, command, Some(lifetime), context)?;
+        kubeconfig::write_updated(update, Some(lifetime), context)?;
     }
     let shrink = Shrink::new(&fleet, plan.interim.clone(), &plan.spec);
     shrink.run(registry, cluster, &command.api, context).await?;

@@ -1,20 +1,18 @@
 //! `update cluster --prune` of cloud local: deletes objects of add-ons that an earlier version of an add-on has left.
 
-use kops_api::Object;
 use kops_core::{CloudName, Cluster as _};
 use kops_local::{COMMAND_PERIOD, fleet};
 use kops_node::channels::{delete_leftover, find_leftovers, read_channel};
-use kops_store::{BOOTSTRAP_CHANNEL, Registry};
+use kops_store::BOOTSTRAP_CHANNEL;
 
-use crate::{environment::CommandEnvironment, error::Error, flags::UpdateCluster};
+use crate::{cluster_update::ClusterUpdate, environment::CommandEnvironment, error::Error};
 
 /// Shows the objects that add-ons no longer have, and with --yes deletes them.
 pub(super) async fn run(
-    registry: &Registry,
-    command: &UpdateCluster,
-    cluster: &Object,
+    update: ClusterUpdate<'_>,
     context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
+    let ClusterUpdate { registry, command, cluster } = update;
     if !command.prune || cluster.cloud() != CloudName::Local {
         return Ok(());
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kops_api::Spec as _;
+use api_meta::Tree as _;
 use kops_core::life;
 use kops_local::MachineProblem;
 use serde_json::Value;
@@ -172,12 +172,12 @@ fn machine_failures(machine: &MachineState, group: &GroupState, pods: &[Value]) 
 
 /// Returns the value of a label; empty if the object does not have it.
 pub(super) fn label<'a>(object: &'a Value, key: &str) -> &'a str {
-    api_meta::Tree::text(object, &["metadata", "labels", key])
+    object.text(&["metadata", "labels", key])
 }
 
 /// Returns the reason and the message of a condition.
 fn condition_cause(object: &Value, kind: &str) -> String {
-    let mut conditions = object.list("status.conditions").iter();
+    let mut conditions = object.items("status.conditions").iter();
     match conditions.find(|condition| condition.text("type") == kind) {
         Some(condition) => join(condition.text("reason"), condition.text("message")),
         None => format!("it has no condition {kind}"),
@@ -200,8 +200,8 @@ fn pod_failure(pod: &Value, groups: &BTreeMap<&str, &GroupState>) -> Option<Fail
         }
         _ => {
             // Check the containers: the Pod's condition also depends on the Node.
-            let of = pod.list("status.containerStatuses").iter();
-            let waiting: Vec<_> = of.filter(|container| !container.is("ready")).collect();
+            let of = pod.items("status.containerStatuses").iter();
+            let waiting: Vec<_> = of.filter(|container| !container.flag("ready")).collect();
             if waiting.is_empty() {
                 return None;
             }
@@ -225,7 +225,7 @@ fn pending_cause(pod: &Value) -> String {
     if pod.text("spec.nodeName").is_empty() {
         return condition_cause(pod, "PodScheduled");
     }
-    let of = |list| pod.list(list).iter().filter(|container| !container.is("ready"));
+    let of = |list| pod.items(list).iter().filter(|container| !container.flag("ready"));
     let all = of("status.initContainerStatuses").chain(of("status.containerStatuses"));
     all.filter_map(container_cause).collect::<Vec<_>>().join("; ")
 }
@@ -233,9 +233,9 @@ fn pending_cause(pod: &Value) -> String {
 /// Returns the reason for which a container waits or has ended.
 fn container_cause(container: &Value) -> Option<String> {
     let reason = |state: &str| {
-        let state = container.at(state).filter(|state| !state.is_null())?;
+        let state = container.opt_at(state)?;
         let text = join(state.text("reason"), state.text("message"));
-        let code = state.int("exitCode").map(|code| format!("exit code {code}"));
+        let code = state.opt_int("exitCode").map(|code| format!("exit code {code}"));
         let all: Vec<_> =
             [Some(text), code].into_iter().flatten().filter(|t| !t.is_empty()).collect();
         (!all.is_empty()).then(|| all.join(", "))
@@ -287,7 +287,7 @@ mod tests {
     fn names_the_cause_of_pods_that_do_not_run() {
         let cause = |status: Value, node: &str| {
             let mut pod = pod("a", ("b", "c"), node, true);
-            pod.set("status", status);
+            pod.put("status", status);
             pod_failure(&pod, &seen(&[]).groups_by_node())
                 .map(|failure| failure.cause)
                 .unwrap_or_default()

@@ -1,6 +1,6 @@
 //! Clusters and Nodes of the tests of validation.
 
-use kops_api::Spec as _;
+use api_meta::Tree as _;
 use serde_json::{Value, json};
 
 use crate::cloud::{CloudState, GroupState, MachineState};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kops_api::Spec as _;
+use api_meta::Tree as _;
 use kops_core::life;
 use serde_json::{Map, Value, json};
 
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn prints_upstreams_documents_without_prose() {
         let mut ready = node("cp-1", "True");
-        ready.set("metadata.labels", json!({"kubernetes.io/hostname": "cp-1"}));
+        ready.put("metadata.labels", json!({"kubernetes.io/hostname": "cp-1"}));
         let state = seen(&[ready]);
         let failures = [not_joined(&state.groups[1].machines[0], &state.groups[1])];
         let mut report = Report { cluster: "a.local", state: &state, failures: &failures };

@@ -65,7 +65,7 @@ impl Context<'_> {
         let cluster = self.spec.opt_at("cloudProvider.aws.warmPool");
         let cluster = cluster.filter(|_| role != "ControlPlane" && role != "Bastion");
         let mut pool = cluster.cloned().unwrap_or(Value::Null);
-        let own = group.spec.get("warmPool").unwrap_or(&Value::Null);
+        let own = group.spec.at("warmPool");
         overlay(&mut pool, own);
         Some(pool).filter(|pool| !pool.is_null() && pool.opt_int("maxSize") != Some(0))
     }
