@@ -11,6 +11,7 @@
 pub mod admit;
 mod amounts;
 pub mod cgroups;
+mod checkpoint;
 pub mod claims;
 pub mod cpus;
 pub mod devices;
@@ -46,6 +47,7 @@ mod time;
 pub mod topology;
 pub mod user_namespaces;
 
+pub use checkpoint::{ChecksumError, PolicyError};
 pub use memory::{Failure, FailureKind, Memory};
 pub use observed::{Container, Observed, Run, Sandbox};
 pub use phase::Phase;

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{Claim, Device, allocations::Allocations};
+use crate::checkpoint::{ChecksumError, verify_checksum};
 
 const KIND: &str = "DRACheckpoint";
 const VERSION: &str = "checkpoint.dra.kubelet.k8s.io/v1";
@@ -15,8 +16,8 @@ const VERSION: &str = "checkpoint.dra.kubelet.k8s.io/v1";
 pub enum CheckpointError {
     #[error("it cannot be read: {0}")]
     Syntax(#[from] serde_json::Error),
-    #[error("checkpoint is corrupted: its checksum is {stated}, and that of its data {actual}")]
-    Checksum { stated: u32, actual: u32 },
+    #[error(transparent)]
+    Checksum(#[from] ChecksumError),
     #[error("it is a {kind} of {version}, and this kubelet reads a {KIND} of {VERSION}")]
     Version { kind: String, version: String },
 }
@@ -146,9 +147,7 @@ impl Allocations {
     pub fn restore(checkpoint: &[u8]) -> Result<Self, CheckpointError> {
         let file: File = serde_json::from_slice(checkpoint)?;
         let actual = crc32fast::hash(file.data.as_bytes());
-        if actual != file.checksum {
-            return Err(CheckpointError::Checksum { stated: file.checksum, actual });
-        }
+        verify_checksum(file.checksum.into(), actual.into())?;
         let data: Data = serde_json::from_str(&file.data)?;
         if (&*data.kind, &*data.version) != (KIND, VERSION) {
             return Err(CheckpointError::Version { kind: data.kind, version: data.version });

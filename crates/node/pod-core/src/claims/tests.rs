@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::{allocations::Allocations, checkpoint::CheckpointError, *};
+use crate::ChecksumError;
 
 fn pod(claims: Value, status: Value, container: Value) -> Pod {
     let pod = json!({"metadata": {"name": "p", "namespace": "ns", "uid": "pod-1"},
@@ -211,7 +212,7 @@ fn matches_upstream_checkpoint_and_rejects_a_damaged_one() {
     let damaged = text.replace("worker-1", "worker-2");
     assert!(matches!(
         Allocations::restore(damaged.as_bytes()),
-        Err(CheckpointError::Checksum { stated: 2_570_581_864, .. })
+        Err(CheckpointError::Checksum(ChecksumError { stated: 2_570_581_864, .. }))
     ));
     assert!(matches!(Allocations::restore(b"{\"Data\":1}"), Err(CheckpointError::Syntax(_))));
     let newer = changed_data(theirs, ".k8s.io/v1", ".k8s.io/v2");

@@ -6,7 +6,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{CpuSet, Cpus};
-use crate::spec::fnv1a;
+use crate::{
+    checkpoint::{ChecksumError, Header, PolicyError, PolicyFile, read},
+    spec::fnv1a,
+};
 
 /// The name of the policy with exclusive CPUs.
 pub const STATIC: &str = "static";
@@ -20,10 +23,10 @@ pub enum StateError {
     NothingShared,
     #[error(transparent)]
     Set(#[from] super::SetError),
-    #[error("checkpoint is corrupted: its checksum is {stated}, and that of its data {actual}")]
-    Checksum { stated: u64, actual: u64 },
-    #[error("configured policy {configured:?} differs from state checkpoint policy {stated:?}")]
-    Policy { configured: &'static str, stated: String },
+    #[error(transparent)]
+    Checksum(#[from] ChecksumError),
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
     #[error(
         "pod: {pod}, container: {container} cpuset: \"{cpus}\" overlaps with default cpuset \"{shared}\""
     )]
@@ -50,9 +53,13 @@ struct File {
     checksum: u64,
 }
 
-impl File {
+impl PolicyFile for File {
+    fn header(&self) -> Header<'_> {
+        Header { policy: &self.policy_name, checksum: self.checksum }
+    }
+
     /// Returns the hash of Go's printed form of the value, which upstream compares.
-    fn actual(&self) -> u64 {
+    fn checksum(&self) -> u64 {
         let of_pod = |(uid, containers): (&String, &BTreeMap<String, String>)| {
             let each: Vec<String> =
                 containers.iter().map(|(c, set)| format!("{c}:{set}")).collect();
@@ -81,25 +88,13 @@ fn encode(
     entries: BTreeMap<String, BTreeMap<String, String>>,
 ) -> Vec<u8> {
     let mut file = File { policy_name: policy.to_owned(), default_cpu_set, entries, checksum: 0 };
-    file.checksum = file.actual();
+    file.checksum = file.checksum();
     serde_json::to_vec(&file).unwrap_or_default()
 }
 
 /// Checks that a checkpoint belongs to a policy. The error names the checkpoint's policy.
 pub fn is_of(checkpoint: &[u8], configured: &'static str) -> Result<(), StateError> {
-    read(checkpoint, configured).map(drop)
-}
-
-fn read(checkpoint: &[u8], configured: &'static str) -> Result<File, StateError> {
-    let file: File = serde_json::from_slice(checkpoint)?;
-    let actual = file.actual();
-    if file.checksum != 0 && file.checksum != actual {
-        return Err(StateError::Checksum { stated: file.checksum, actual });
-    }
-    if file.policy_name != configured {
-        return Err(StateError::Policy { configured, stated: file.policy_name });
-    }
-    Ok(file)
+    read::<File, StateError>(checkpoint, configured).map(drop)
 }
 
 impl Cpus {
@@ -114,7 +109,7 @@ impl Cpus {
 
     /// Restores the allocations of an earlier kubelet, if they fit the machine and the reserved CPUs.
     pub fn restore(mut self, checkpoint: &[u8]) -> Result<Self, StateError> {
-        let file = read(checkpoint, STATIC)?;
+        let file: File = read::<_, StateError>(checkpoint, STATIC)?;
         let shared: CpuSet = file.default_cpu_set.parse()?;
         let all: CpuSet = self.machine.keys().copied().collect();
         let reserved = self.reserved.clone();

@@ -7,19 +7,23 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
 
 use super::{AllocatedDevices, Allocations, Resource};
-use crate::{spec::fnv1a, time::Timestamp};
+use crate::{
+    checkpoint::{ChecksumError, verify_checksum},
+    spec::fnv1a,
+    time::Timestamp,
+};
 
 /// The error of a checkpoint that cannot be restored.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     #[error("it cannot be read: {0}")]
     Syntax(#[from] serde_json::Error),
-    #[error("checkpoint is corrupted: its checksum is {stated}, and that of its data {actual}")]
-    Checksum { stated: u64, actual: u64 },
     #[error(
         "the answer of {resource}'s plugin for container {container} of Pod {pod} is not base64"
     )]
     Response { pod: String, container: String, resource: String },
+    #[error(transparent)]
+    Checksum(#[from] ChecksumError),
 }
 
 #[derive(Deserialize, Serialize)]
@@ -94,10 +98,7 @@ impl Allocations {
     /// Restores the state of an earlier kubelet. Plugins must register again within [`super::GRACE`].
     pub fn restore(checkpoint: &[u8], now: Timestamp) -> Result<Self, CheckpointError> {
         let file: File = serde_json::from_slice(checkpoint)?;
-        let actual = checksum(&file.data)?;
-        if actual != file.checksum {
-            return Err(CheckpointError::Checksum { stated: file.checksum, actual });
-        }
+        verify_checksum(file.checksum, checksum(&file.data)?)?;
         let mut allocations = Self::default();
         for entry in file.data.pod_device_entries.into_iter().flatten() {
             let response = entry.response()?;

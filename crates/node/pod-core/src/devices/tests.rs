@@ -3,7 +3,10 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::{checkpoint::CheckpointError, choice::Choice, *};
-use crate::topology::{Hint, Hints, Mask};
+use crate::{
+    ChecksumError,
+    topology::{Hint, Hints, Mask},
+};
 
 const R: &str = "example.com/fpga";
 
@@ -196,7 +199,10 @@ fn reads_and_writes_upstream_checkpoints() {
     assert!(restored[2].knows("a/b"));
     let damaged = whole.replace("d2", "d4");
     let error = Allocations::restore(damaged.as_bytes(), at(0)).unwrap_err();
-    assert!(matches!(error, CheckpointError::Checksum { stated: 3846681417, .. }), "{error}");
+    assert!(
+        matches!(error, CheckpointError::Checksum(ChecksumError { stated: 3846681417, .. })),
+        "{error}"
+    );
     for broken in ["", "{}", "[]", "null", &whole[..90], &whole.replace("CgL/", "*")] {
         assert!(Allocations::restore(broken.as_bytes(), at(0)).is_err(), "{broken}");
     }

@@ -6,7 +6,10 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use serde::{Deserialize, Serialize};
 
 use super::{Block, Nodes, NumaMemory};
-use crate::spec::fnv1a;
+use crate::{
+    checkpoint::{ChecksumError, Header, PolicyError, PolicyFile, read},
+    spec::fnv1a,
+};
 
 const STATIC: &str = "Static";
 
@@ -15,12 +18,10 @@ const STATIC: &str = "Static";
 pub enum StateError {
     #[error("it cannot be read: {0}")]
     Syntax(#[from] serde_json::Error),
-    #[error("checkpoint is corrupted: its checksum is {stated}, and that of its data {actual}")]
-    Checksum { stated: u64, actual: u64 },
-    #[error(
-        "[memorymanager] configured policy {configured:?} differs from state checkpoint policy {stated:?}"
-    )]
-    Policy { configured: &'static str, stated: String },
+    #[error(transparent)]
+    Checksum(#[from] ChecksumError),
+    #[error("[memorymanager] {0}")]
+    Policy(#[from] PolicyError),
     #[error("[memorymanager] machine state can not be empty when it has memory assignments")]
     NoMachine,
     #[error(
@@ -54,9 +55,13 @@ fn numbers(numbers: &[i64]) -> String {
     format!("([]int)[{}]", join(numbers.iter(), i64::to_string))
 }
 
-impl File {
+impl PolicyFile for File {
+    fn header(&self) -> Header<'_> {
+        Header { policy: &self.policy_name, checksum: self.checksum }
+    }
+
     /// Returns the hash of Go's printed form of the value, which upstream compares.
-    fn actual(&self) -> u64 {
+    fn checksum(&self) -> u64 {
         let nodes = join(self.machine_state.iter(), |(number, node)| {
             let tables = join(node.memory_map.iter(), |(resource, table)| {
                 let fields = [
@@ -100,9 +105,11 @@ impl File {
         );
         u64::from(fnv1a(printed.as_bytes()))
     }
+}
 
+impl File {
     fn encode(mut self) -> Vec<u8> {
-        self.checksum = self.actual();
+        self.checksum = self.checksum();
         serde_json::to_vec(&self).unwrap_or_default()
     }
 }
@@ -115,19 +122,7 @@ pub fn none() -> Vec<u8> {
 
 /// Checks that a checkpoint belongs to the policy `None`. The error names the checkpoint's policy.
 pub fn is_none(checkpoint: &[u8]) -> Result<(), StateError> {
-    read(checkpoint, "None").map(drop)
-}
-
-fn read(checkpoint: &[u8], configured: &'static str) -> Result<File, StateError> {
-    let file: File = serde_json::from_slice(checkpoint)?;
-    let actual = file.actual();
-    if file.checksum != 0 && file.checksum != actual {
-        return Err(StateError::Checksum { stated: file.checksum, actual });
-    }
-    if file.policy_name != configured {
-        return Err(StateError::Policy { configured, stated: file.policy_name });
-    }
-    Ok(file)
+    read::<File, StateError>(checkpoint, "None").map(drop)
 }
 
 impl NumaMemory {
@@ -143,7 +138,7 @@ impl NumaMemory {
 
     /// Restores the allocations of an earlier kubelet, if they fit the machine and the reserved memory.
     pub fn restore(mut self, checkpoint: &[u8]) -> Result<Self, StateError> {
-        let file = read(checkpoint, STATIC)?;
+        let file: File = read::<_, StateError>(checkpoint, STATIC)?;
         if file.machine_state.is_empty() {
             // An empty state is upstream's checkpoint without allocations; treat it as if there were none.
             return if file.entries.is_empty() { Ok(self) } else { Err(StateError::NoMachine) };
