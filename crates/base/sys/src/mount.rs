@@ -184,17 +184,26 @@ fn unescape(text: &str) -> PathBuf {
 
 /// A fake that records the mounts instead of making them.
 #[derive(Default)]
-pub struct RecordedMounts(Mutex<Vec<PathBuf>>);
+pub struct RecordedMounts {
+    points: Mutex<Vec<PathBuf>>,
+    sizes: Mutex<Vec<Option<u64>>>,
+}
 
 impl RecordedMounts {
     fn points(&self) -> parking_lot::MutexGuard<'_, Vec<PathBuf>> {
-        self.0.lock()
+        self.points.lock()
+    }
+
+    /// Returns the sizes with which tmpfs were mounted.
+    pub fn sizes(&self) -> Vec<Option<u64>> {
+        self.sizes.lock().clone()
     }
 }
 
 impl Mounts for RecordedMounts {
-    fn tmpfs(&self, at: &Path, _size: Option<u64>) -> Result<(), Error> {
+    fn tmpfs(&self, at: &Path, size: Option<u64>) -> Result<(), Error> {
         self.points().push(at.to_owned());
+        self.sizes.lock().push(size);
         Ok(())
     }
 

@@ -26,10 +26,11 @@ pub(crate) fn write(
     if current.is_some() && is_current(&data, files) {
         return Ok(());
     }
+    remove_unfinished(dir, current.as_deref())?;
     let name = format!("..{}", now.strftime("%Y_%m_%d_%H_%M_%S.%N"));
     let fresh = dir.join(&name);
     make_directory(&fresh, group)?;
-    for (path, file) in files {
+    for (path, file) in files.iter() {
         let at = fresh.join(path);
         let missing: Vec<_> = at.ancestors().skip(1).take_while(|p| !p.exists()).collect();
         missing.into_iter().rev().try_for_each(|parent| make_directory(parent, group))?;
@@ -63,6 +64,20 @@ fn make_directory(path: &Path, group: Option<u32>) -> Result<(), Error> {
     chown(path, None, group).map_err(Error::file("set the owner of", path))?;
     fs::set_permissions(path, fs::Permissions::from_mode(mode))
         .map_err(Error::file("set the mode of", path))
+}
+
+/// Removes the directories of earlier writes that failed, or whose process ended. Without that, each retry would take
+/// more of the volume's space.
+fn remove_unfinished(dir: &Path, current: Option<&Path>) -> Result<(), Error> {
+    for entry in fs::read_dir(dir).map_err(Error::file("read", dir))?.flatten() {
+        let name = entry.file_name();
+        let is_old = name.to_string_lossy().starts_with("..") && current != Some(Path::new(&name));
+        if is_old && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            let old = entry.path();
+            fs::remove_dir_all(&old).map_err(Error::file("remove", &old))?;
+        }
+    }
+    Ok(())
 }
 
 fn remove(path: &Path) -> Result<(), Error> {
@@ -102,7 +117,7 @@ fn is_current(data: &Path, files: &Files) -> bool {
     paths.len() == files.len()
         && files.iter().all(|(path, file)| {
             paths.contains(path)
-                && fs::read(data.join(path)).is_ok_and(|content| content == file.content)
+                && fs::read(data.join(path)).is_ok_and(|content| *content == *file.content)
         })
 }
 
@@ -123,12 +138,13 @@ mod tests {
     use super::*;
 
     fn files(pairs: &[(&str, &str)]) -> Files {
-        let file = |text: &str| pod_core::files::File {
-            content: text.as_bytes().to_vec(),
-            mode: 0o640,
-            owner: None,
-        };
-        pairs.iter().map(|(path, text)| ((*path).to_owned(), file(text))).collect()
+        let mut files = Files::default();
+        for (path, text) in pairs {
+            let content = text.as_bytes().into();
+            let file = pod_core::files::File { content, mode: 0o640, owner: None };
+            files.insert((*path).to_owned(), file).unwrap();
+        }
+        files
     }
 
     fn at(second: i64) -> Timestamp {
@@ -151,5 +167,19 @@ mod tests {
         assert_eq!(read("a").unwrap(), "3");
         assert!(read("b/c").is_err(), "a file that is gone has no link");
         assert!(!dir.path().join(target).exists(), "the old directory is removed");
+    }
+    #[test]
+    fn failed_writes_leave_no_more_than_one_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        // A file cannot be a directory of another one.
+        for second in 1..4 {
+            write(dir.path(), &files(&[("a", "1"), ("a/b", "2")]), None, at(second)).unwrap_err();
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        }
+        write(dir.path(), &files(&[("a", "1")]), None, at(4)).unwrap();
+        let mut names: Vec<_> =
+            fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names.len(), 3, "{names:?}");
     }
 }

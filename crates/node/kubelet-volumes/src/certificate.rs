@@ -52,7 +52,7 @@ pub(crate) async fn files(
     certificates.set_due(uid, &position, source.pending.is_none().then_some(issued.refresh));
     let bundle = format!("{}{}", issued.key, issued.chain);
     let (owner, mode) = ownership::of_credential(request.pod, mode);
-    let mut files = Files::new();
+    let mut files = Files::default();
     for (path, content) in [
         (&projection.credential_bundle_path, bundle),
         (&projection.key_path, issued.key),
@@ -60,7 +60,7 @@ pub(crate) async fn files(
     ] {
         let Some(path) = path.as_ref().filter(|path| !path.is_empty()) else { continue };
         check_path(path)?;
-        files.insert(path.clone(), File { content: content.into_bytes(), mode, owner });
+        files.insert(path.clone(), File { content: content.into_bytes().into(), mode, owner })?;
     }
     Ok(files)
 }

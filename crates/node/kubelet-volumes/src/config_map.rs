@@ -37,7 +37,7 @@ pub(crate) async fn files(
         request.volumes.objects.config_map(request.namespace(), name).await?;
     match map {
         Some(map) => Ok(of_config_map(&map, selection)?),
-        None if selection.optional => Ok(Files::new()),
+        None if selection.optional => Ok(Files::default()),
         None => Err(Error::Missing { kind: "configmap", name: name.to_owned() }),
     }
 }

@@ -8,7 +8,7 @@ use std::{
 use api_meta::go_quote;
 use kubelet_objects::ObjectsError;
 
-use crate::{operations::OperationError, program::VolumeProgramError};
+use crate::{operations::OperationError, program::VolumeProgramError, space::SpaceError};
 
 /// The error of a volume.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +19,8 @@ pub enum Error {
     Missing { kind: &'static str, name: String },
     #[error(transparent)]
     Files(#[from] pod_core::files::FilesError),
+    #[error(transparent)]
+    Space(#[from] SpaceError),
     #[error(transparent)]
     HugePages(#[from] pod_core::huge_pages::MediumError),
     #[error(transparent)]

@@ -31,6 +31,7 @@ mod program;
 mod projected;
 mod provision;
 mod secret;
+mod space;
 mod sub_path;
 #[cfg(test)]
 mod tests;
@@ -51,6 +52,7 @@ pub use operations::{EarlierResult, OperationError, Operations};
 pub use plugin::VolumePath;
 pub use program::{VolumeProgramError, VolumePrograms};
 pub use provision::PROVISIONER;
+pub use space::{SpaceError, VolumeSpace};
 pub use sub_path::{SubPath, SubPathError};
 pub use token::Tokens;
 pub use volumes::{Volumes, local_directory};

@@ -71,11 +71,13 @@ impl Volumes {
 
     async fn mount_one(&self, pod: &Arc<Pod>, request: Request<'_>) -> Result<VolumePath, Error> {
         let volume = request.volume;
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        self.space.add(uid, &volume.name)?;
         let prepared = PLUGINS.iter().find_map(|plugin| plugin.prepare(request));
         let work = prepared.ok_or(Error::Unsupported)?.await?;
-        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let site = Site {
             pod: pod.clone(),
+            space: self.space.clone(),
             pod_dir: self.pod_dir(uid),
             volume: volume.name.clone(),
             mounts: self.mounts.clone(),
@@ -99,7 +101,9 @@ impl Volumes {
         let (dir, mounts) = (self.pod_dir(uid), self.mounts.clone());
         self.operations
             .run((uid, ""), EarlierResult::Discard, move || remove(&dir, mounts.as_ref()))
-            .await?
+            .await??;
+        self.space.release(uid);
+        Ok(())
     }
 }
 

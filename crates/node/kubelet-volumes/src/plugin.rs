@@ -9,11 +9,15 @@ use pod_core::{Timestamp, fields::NodeFacts, paths::DIRECTORY_MODE};
 use sys::mount::Mounts;
 
 use crate::{
-    atomic, error::Error, ownership, program::VolumePrograms, token::Tokens, volumes::Volumes,
+    atomic, error::Error, ownership, program::VolumePrograms, space::VolumeSpace, token::Tokens,
+    volumes::Volumes,
 };
 
 /// The mode of a volume's own directory, which is mounted to containers of any user.
 const VOLUME_MODE: u32 = 0o755;
+
+/// The size of a tmpfs for files that the kubelet writes, in bytes. During an update it has the old and the new files.
+const MEMORY_SIZE: u64 = 2 * pod_core::files::MAX_SPACE;
 
 /// The path of a volume on the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +65,7 @@ impl Request<'_> {
 /// The means to work on a volume's files in a thread of its own.
 pub(crate) struct Site {
     pub(crate) pod: Arc<Pod>,
+    pub(crate) space: Arc<VolumeSpace>,
     /// The Pod's directory.
     pub(crate) pod_dir: PathBuf,
     /// The volume's name.
@@ -99,7 +104,7 @@ impl Site {
     pub(crate) fn memory_dir(&self, plugin: &str) -> Result<PathBuf, Error> {
         let dir = self.dir(plugin)?;
         if !self.mounts.is_mount_point(&dir)? {
-            self.mounts.tmpfs(&dir, None)?;
+            self.mounts.tmpfs(&dir, Some(MEMORY_SIZE))?;
         }
         Ok(dir)
     }
@@ -109,6 +114,8 @@ impl Site {
         dir: PathBuf,
         files: &pod_core::files::Files,
     ) -> Result<VolumePath, Error> {
+        let uid = self.pod.metadata.uid.as_deref().unwrap_or_default();
+        self.space.set(uid, &self.volume, files.space())?;
         atomic::write(&dir, files, ownership::group(&self.pod), self.now)?;
         // Only the kubelet writes content from the API server, so containers get it read-only.
         Ok(VolumePath { read_only: true, ..VolumePath::new(dir) })

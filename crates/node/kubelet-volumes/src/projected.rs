@@ -22,9 +22,9 @@ impl Plugin for Projected {
         let source = request.volume.projected.as_ref()?;
         Some(Box::pin(async move {
             let mode = source.default_mode.unwrap_or(0o644);
-            let mut files = Files::new();
+            let mut files = Files::default();
             for (index, projection) in source.sources.iter().flatten().enumerate() {
-                files.extend(project(&request, index, projection, mode).await?);
+                files.append(project(&request, index, projection, mode).await?)?;
             }
             let work: MountWork = Box::new(move |site| {
                 site.write(site.memory_dir("kubernetes.io~projected")?, &files)
@@ -52,13 +52,16 @@ async fn project(
         check_path(&token.path)?;
         let (content, _) = request.token(token).await?;
         let (owner, mode) = ownership::of_credential(request.pod, mode);
-        Ok(Files::from([(token.path.clone(), File { content: content.into_bytes(), mode, owner })]))
+        let mut files = Files::default();
+        let content = content.into_bytes().into();
+        files.insert(token.path.clone(), File { content, mode, owner })?;
+        Ok(files)
     } else if let Some(bundle) = &projection.cluster_trust_bundle {
         trust_bundle::files(request, bundle, mode).await
     } else if let Some(certificate) = &projection.pod_certificate {
         certificate::files(request, index, certificate, mode).await
     } else {
         // The API server drops sources whose feature gate is off, and leaves their entries empty.
-        Ok(Files::new())
+        Ok(Files::default())
     }
 }

@@ -37,7 +37,7 @@ pub(crate) async fn files(
     let secret: Option<Secret> = request.volumes.objects.secret(request.namespace(), name).await?;
     match secret {
         Some(secret) => Ok(of_secret(&secret, selection)?),
-        None if selection.optional => Ok(Files::new()),
+        None if selection.optional => Ok(Files::default()),
         None => Err(Error::Missing { kind: "secret", name: name.to_owned() }),
     }
 }

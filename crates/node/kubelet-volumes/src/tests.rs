@@ -86,6 +86,7 @@ pub(crate) fn volumes(root: &Path, mounts: Arc<dyn Mounts>, client: Option<Clien
         operations: Operations::new(Duration::from_secs(2)),
         drivers: Arc::default(),
         certificates: crate::Certificates::new(true),
+        space: Arc::new(crate::VolumeSpace::new(8 << 30)),
         clock,
     }
 }
@@ -161,6 +162,51 @@ async fn mounts_huge_pages() {
     let error = mounted(&volumes, &asking("HugePages-1Gi")).await.unwrap_err();
     assert!(error.contains("there is no resource request for huge pages"), "{error}");
     assert!(kernel.below(dir.path()).unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn refuses_volumes_that_take_too_much_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let kernel = Arc::new(RecordedMounts::default());
+    let api = testkit::FakeApi::default();
+    let secret = json!({"metadata": {"name": "s", "namespace": "default"},
+        "data": {"large": "QUJD".repeat(50_000)}});
+    api.create(&client::Resource::SECRETS, secret).await;
+    let volumes = volumes(dir.path(), kernel.clone(), Some(api.client("kubelet")));
+    let items = |count: usize| -> Value {
+        (0..count).map(|n| json!({"key": "large", "path": format!("f{n}")})).collect()
+    };
+    let secret = |count| json!({"secretName": "s", "items": items(count)});
+    let sources = |count: usize| -> Value {
+        (0..count)
+            .map(|n| {
+                json!({"secret": {"name": "s", "items": [
+            {"key": "large", "path": format!("f{n}")}]}})
+            })
+            .collect()
+    };
+    for (source, words) in [
+        (json!({"secret": secret(5000)}), "the files of the volume take more than 64 MiB"),
+        (
+            json!({"projected": {"sources": sources(2000)}}),
+            "the files of the volume take more than 64 MiB",
+        ),
+    ] {
+        let mut volume = source;
+        volume["name"] = json!("v");
+        let error = mounted(&volumes, &pod("p", json!([volume]))).await.unwrap_err();
+        assert!(error.starts_with("MountVolume.SetUp failed for volume \"v\" : "), "{error}");
+        assert!(error.contains(words), "{error}");
+    }
+    let many: Value =
+        (0..5).map(|n| json!({"name": format!("v{n}"), "secret": secret(100)})).collect();
+    let error = mounted(&volumes, &pod("q", many)).await.unwrap_err();
+    assert!(error.contains("the volumes of the Pod take more than 64 MiB in total"), "{error}");
+    let sizes = kernel.sizes();
+    assert!(!sizes.is_empty() && sizes.iter().all(|size| size.is_some()), "{sizes:?}");
+    // Another Pod is not affected, and the first one can be mended.
+    mounted(&volumes, &pod("r", json!([{"name": "v", "secret": secret(2)}]))).await.unwrap();
+    mounted(&volumes, &pod("q", json!([{"name": "v0", "secret": secret(2)}]))).await.unwrap();
 }
 
 #[test]

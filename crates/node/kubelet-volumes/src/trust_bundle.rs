@@ -47,9 +47,11 @@ pub(crate) async fn files(
             None => TrustBundleError::NoMatch.into(),
         });
     }
-    let content = anchors(&bundles)?.into_bytes();
+    let content = anchors(&bundles)?.into_bytes().into();
+    let mut files = Files::default();
     let file = File { content, mode: mode.unsigned_abs(), owner: None };
-    Ok(Files::from([(source.path.clone(), file)]))
+    files.insert(source.path.clone(), file)?;
+    Ok(files)
 }
 
 async fn named(request: &Request<'_>, name: &str) -> Result<Vec<Bundle>, Error> {
@@ -125,7 +127,7 @@ mod tests {
         };
         let source: ClusterTrustBundleProjection = serde_json::from_value(source).unwrap();
         let files = files(&request, &source, 0o644).await?;
-        Ok(String::from_utf8(files["ca.pem"].content.clone()).unwrap())
+        Ok(String::from_utf8(files["ca.pem"].content.to_vec()).unwrap())
     }
 
     #[tokio::test]

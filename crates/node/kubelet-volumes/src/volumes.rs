@@ -12,6 +12,7 @@ use sys::mount::Mounts;
 
 use crate::{
     certificates::Certificates, drivers::Drivers, operations::Operations, program::VolumePrograms,
+    space::VolumeSpace,
 };
 
 /// The directory below the kubelet's root for volumes that the kubelet creates for claims.
@@ -42,6 +43,8 @@ pub struct Volumes {
     pub drivers: Arc<Drivers>,
     /// The keys and certificates in projected volumes.
     pub certificates: Certificates,
+    /// The space that the volumes may take in the node's memory.
+    pub space: Arc<VolumeSpace>,
     /// The clock.
     pub clock: Arc<dyn rt::Clock>,
 }

@@ -10,7 +10,7 @@ use kubelet_resources::{
 };
 use kubelet_server::Backend;
 use kubelet_stats::{Machine, Stats, StatsSources};
-use kubelet_volumes::{Certificates, Operations, VolumePrograms, Volumes};
+use kubelet_volumes::{Certificates, Operations, VolumePrograms, VolumeSpace, Volumes};
 use pod_core::{PodRegistry, paths::DIRECTORY_MODE};
 use rt::Tasks;
 use sys::mount::{HostMounts, Mounts};
@@ -189,7 +189,7 @@ async fn context(
     // its own.
     HostMounts.make_shared(&settings.root)?;
     let Some(Runtime { cri, name }) = runtime(&settings, tasks).await? else { return Ok(None) };
-    let volumes = Arc::new(volumes(&settings, client.clone(), &clock, tasks));
+    let volumes = Arc::new(volumes(&settings, machine.memory, client.clone(), &clock, tasks));
     let sources = StatsSources {
         node_name: settings.node_name.clone(),
         root: settings.root.clone(),
@@ -238,6 +238,7 @@ fn user_namespaces(settings: &Settings) -> Result<UserNamespaces, Error> {
 
 fn volumes(
     settings: &Settings,
+    memory: u64,
     client: Option<client::Client>,
     clock: &Arc<dyn rt::Clock>,
     tasks: &Tasks,
@@ -254,6 +255,7 @@ fn volumes(
         operations: Operations::default(),
         drivers: Arc::default(),
         certificates: Certificates::new(settings.features.is_enabled("PodCertificateRequest")),
+        space: Arc::new(VolumeSpace::new(memory)),
         clock: clock.clone(),
     }
 }

@@ -130,7 +130,7 @@ fn leaf() -> LeafSpec {
 }
 
 fn text(files: &Files, name: &str) -> String {
-    String::from_utf8(files[name].content.clone()).unwrap()
+    String::from_utf8(files[name].content.to_vec()).unwrap()
 }
 
 #[tokio::test(start_paused = true)]

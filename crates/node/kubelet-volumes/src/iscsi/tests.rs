@@ -220,6 +220,7 @@ async fn persistent_disk_is_in_use_from_before_the_login_until_after_the_logout(
     node.stand_in("blkid", "");
     let work = prepare_volume(&request, &volume, &source, true).await.unwrap();
     let site = Site {
+        space: node.volumes.space.clone(),
         pod: pod.clone(),
         pod_dir: node.volumes.pod_dir("one"),
         volume: "v".to_owned(),

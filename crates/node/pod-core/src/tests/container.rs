@@ -225,6 +225,47 @@ fn selects_files_and_sets_modes() {
 }
 
 #[test]
+fn files_share_their_key_and_take_limited_space() {
+    let map: k8s_openapi::api::core::v1::ConfigMap =
+        serde_json::from_value(json!({ "data": { "large": "x".repeat(200_000) } })).unwrap();
+    let select = |items: serde_json::Value| {
+        let items: Vec<_> = serde_json::from_value(items).unwrap();
+        let selection =
+            files::Selection { items: Some(&items), default_mode: 0o644, optional: false };
+        files::of_config_map(&map, selection)
+    };
+    let items = |count: usize| -> serde_json::Value {
+        (0..count).map(|n| json!({ "key": "large", "path": format!("f{n}") })).collect()
+    };
+    let chosen = select(items(300)).unwrap();
+    assert_eq!(chosen.space(), 300 * (200_704 + 4096));
+    assert!(std::sync::Arc::ptr_eq(&chosen["f0"].content, &chosen["f299"].content));
+    let error = select(items(5000)).unwrap_err();
+    assert_eq!(error, files::FilesError::TooLarge);
+    assert!(error.to_string().contains("64 MiB"), "{error}");
+    // Directories take memory, too.
+    let deep: serde_json::Value = (0..20)
+        .map(|n| json!({ "key": "large", "path": format!("{n}/{}", "a/".repeat(1000) + "f") }))
+        .collect();
+    assert_eq!(select(deep).unwrap_err(), files::FilesError::TooLarge);
+}
+
+#[test]
+fn pod_fields_as_files_take_limited_space() {
+    let pod = serde_json::from_value(
+        json!({ "metadata": { "annotations": { "a": "x".repeat(200_000) } } }),
+    )
+    .unwrap();
+    let items = |count: usize| -> Vec<_> {
+        let item = |n| json!({ "path": format!("f{n}"), "fieldRef": { "fieldPath": "metadata.annotations" } });
+        serde_json::from_value((0..count).map(item).collect()).unwrap()
+    };
+    let files = |count| files::of_downward_api(&pod, &items(count), 0o644, &Default::default());
+    assert_eq!(files(2).unwrap().len(), 2);
+    assert_eq!(files(5000).unwrap_err(), files::FilesError::TooLarge);
+}
+
+#[test]
 fn classes_and_cgroups_follow_resources() {
     let with = |resources: serde_json::Value| {
         pod(json!({ "containers": [{ "name": "a", "image": "i", "resources": resources }] }))
