@@ -22,7 +22,9 @@ use api_meta::special;
 use crate::{
     Family,
     api::{Node, Protocol, Service},
-    endpoints::{Slices, balancer_addresses, cluster_ips, external_addresses, is_proxied},
+    endpoints::{
+        Slices, balancer_addresses, cluster_ips, external_addresses, is_proxied, served_ports,
+    },
 };
 
 /// The kubelet's port if the Node does not report one.
@@ -104,6 +106,8 @@ pub enum Reason {
     Host,
     /// An address of another node, which decides about it. The claim is valid.
     OtherNode,
+    /// A Service with too many pairs of ports with addresses and endpoints.
+    Pairs,
 }
 
 impl fmt::Display for Reason {
@@ -116,6 +120,10 @@ impl fmt::Display for Reason {
             Reason::ClusterIp => "it is the cluster IP of a Service",
             Reason::Host => "a program of this node listens there",
             Reason::OtherNode => "it is an address of another node",
+            Reason::Pairs => {
+                "a node serves at most 65536 pairs of a Service's ports with its addresses and endpoints; split the \
+                 Service"
+            }
         })
     }
 }
@@ -168,6 +176,8 @@ impl Claims {
     ) -> Self {
         let claiming: Vec<_> = services.clone().filter(|service| has_claims(service)).collect();
         let mut claims = Self::default();
+        let proxied = services.clone().filter(|service| is_proxied(service));
+        proxied.for_each(|service| claims.add_unserved(service, slices));
         if claiming.is_empty() {
             return claims;
         }
@@ -178,17 +188,27 @@ impl Claims {
             cluster_ips: cluster_ips.collect(),
         };
         judge.add_endpoints(slices);
-        claiming.into_iter().for_each(|service| claims.add(&judge, service));
+        claiming.into_iter().for_each(|service| claims.add(&judge, service, slices));
         claims
     }
 
-    fn add(&mut self, judge: &Judge<'_>, service: &Service) {
+    /// Adds the ports that a node does not serve because the Service has too many.
+    fn add_unserved(&mut self, service: &Service, slices: &Slices<'_>) {
+        let served = served_ports(service, slices).len();
+        if let Some(port) = service.spec.ports.get(served) {
+            let left = service.spec.ports.len() - served;
+            let claim = format!("the range of the last {left} ports, from {}", port.port);
+            self.reject(service, claim, port.protocol, Reason::Pairs);
+        }
+    }
+
+    fn add(&mut self, judge: &Judge<'_>, service: &Service, slices: &Slices<'_>) {
         let spec = &service.spec;
         let external = spec.external_ips.iter().filter_map(|text| text.parse().ok());
         let external = external.map(|ip| (ip, Origin::Author));
         let balancer = balancer_addresses(service).map(|ip| (ip, Origin::Balancer));
         let addresses: Vec<(IpAddr, Origin)> = external.chain(balancer).collect();
-        for port in &spec.ports {
+        for port in served_ports(service, slices) {
             for (ip, origin) in &addresses {
                 if let Some(reason) = judge.conflict(*ip, *origin, port.protocol, port.port) {
                     self.addresses.insert((*ip, port.protocol, port.port));
@@ -435,6 +455,24 @@ mod tests {
         assert_eq!(
             refusal,
             "node port 30443/TCP is not served on this node: an API server of this cluster answers there"
+        );
+    }
+    #[test]
+    fn refuses_ports_beyond_the_limit_of_pairs() {
+        let ports = |count: usize| -> Vec<Value> {
+            (1..=count).map(|port| json!({"name": format!("p{port}"), "port": port})).collect()
+        };
+        let ips: Vec<_> = (0..1023).map(|n| format!("203.0.{}.{}", n / 250, n % 250)).collect();
+        let spec =
+            |count| json!({"clusterIP": "10.96.0.9", "externalIPs": ips, "ports": ports(count)});
+        assert!(claims_of(&service(spec(64), json!([]))).refusals.is_empty());
+        let claims = claims_of(&service(spec(5000), json!([])));
+        let refusal = claims.refusals.first().unwrap();
+        assert_eq!((refusal.reason, claims.refusals.len()), (Reason::Pairs, 1));
+        assert!(
+            refusal
+                .to_string()
+                .starts_with("the range of the last 4936 ports, from 65/TCP is not served")
         );
     }
 }

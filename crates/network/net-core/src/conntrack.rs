@@ -13,7 +13,7 @@ use crate::{
     Family,
     api::{Protocol, Service, ServicePort},
     claims::Claims,
-    endpoints::{Slices, cluster_ips, external_addresses, is_proxied},
+    endpoints::{SlicePorts, Slices, cluster_ips, external_addresses, is_proxied, served_ports},
     plan::PublishedPort,
 };
 
@@ -37,8 +37,8 @@ pub struct UdpServices {
 /// The endpoints of one Service port.
 type Targets = Arc<BTreeSet<SocketAddr>>;
 
-fn targets(slices: &Slices<'_>, service: &Service, port: &ServicePort, family: Family) -> Targets {
-    let endpoints = slices.endpoints(service, port, family, "");
+fn targets(slices: &SlicePorts<'_>, port: &ServicePort) -> Targets {
+    let endpoints = slices.endpoints(port, "");
     let serving = endpoints.iter().filter(|endpoint| endpoint.serving());
     Arc::new(serving.map(|endpoint| SocketAddr::new(endpoint.ip, endpoint.port)).collect())
 }
@@ -70,9 +70,11 @@ impl UdpServices {
         services.sort_by_key(|service| (&service.metadata.namespace, &service.metadata.name));
         let mut external = Vec::new();
         for service in services {
-            for port in service.spec.ports.iter().filter(|port| port.protocol == Protocol::Udp) {
-                for family in Family::ALL {
-                    let targets = targets(slices, service, port, family);
+            let by_port = Family::ALL.map(|family| (family, slices.ports(service, family)));
+            let ports = served_ports(service, slices).iter();
+            for port in ports.filter(|port| port.protocol == Protocol::Udp) {
+                for (family, by_port) in &by_port {
+                    let (family, targets) = (*family, targets(by_port, port));
                     let own = cluster_ips(service).filter(|ip| Family::of(*ip) == family);
                     this.claim(own.map(|ip| SocketAddr::new(ip, port.port)), &targets);
                     external.push((service, port, family, targets));

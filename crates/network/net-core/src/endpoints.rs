@@ -10,7 +10,8 @@ use api_meta::special;
 use crate::{
     Family,
     api::{
-        AddressType, EndpointSlice, Service, ServicePort, ServiceType, SliceEndpoint, TrafficPolicy,
+        AddressType, EndpointSlice, Protocol, Service, ServicePort, ServiceType, SliceEndpoint,
+        TrafficPolicy,
     },
 };
 
@@ -74,41 +75,66 @@ impl<'a> Slices<'a> {
         services.and_then(|services| services.get(service)).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the endpoints of one port, sorted by address. Of duplicates in several slices, the ready one wins.
-    pub fn endpoints(
-        &self,
-        service: &Service,
-        port: &ServicePort,
-        family: Family,
-        node: &str,
-    ) -> Vec<Endpoint<'a>> {
+    /// Indexes the slices of a Service by port.
+    pub fn ports(&self, service: &Service, family: Family) -> SlicePorts<'a> {
         let address_type = match family {
             Family::V4 => AddressType::IPv4,
             Family::V6 => AddressType::IPv6,
         };
-        let mut endpoints: BTreeMap<(IpAddr, u16), Endpoint<'a>> = BTreeMap::new();
+        let mut ports: HashMap<_, Vec<_>> = HashMap::new();
         for slice in self.of(service).iter().filter(|slice| slice.address_type == address_type) {
-            for slice_port in &slice.ports {
-                let same = slice_port.name.as_deref().unwrap_or_default() == &*port.name
-                    && slice_port.protocol == port.protocol;
-                let Some(number) = slice_port.port.filter(|_| same) else { continue };
-                for source in &slice.endpoints {
-                    // The API defines no meaning for addresses after the first.
-                    let Some(ip) = source.addresses.first().and_then(|ip| target(ip, family))
-                    else {
-                        continue;
-                    };
-                    let local = source.node_name.as_deref() == Some(node);
-                    let endpoint = Endpoint { ip, port: number, local, source };
-                    let entry = endpoints.entry((ip, number)).or_insert_with(|| endpoint.clone());
-                    if !entry.ready() && endpoint.ready() {
-                        *entry = endpoint;
-                    }
+            for port in &slice.ports {
+                let Some(number) = port.port else { continue };
+                let key = (port.name.as_deref().unwrap_or_default(), port.protocol);
+                ports.entry(key).or_default().push((number, *slice));
+            }
+        }
+        SlicePorts { family, ports }
+    }
+}
+
+/// The EndpointSlices of one Service and family, indexed by name and protocol of their ports.
+pub struct SlicePorts<'a> {
+    family: Family,
+    ports: HashMap<(&'a str, Protocol), Vec<(u16, &'a EndpointSlice)>>,
+}
+
+impl<'a> SlicePorts<'a> {
+    /// Returns the endpoints of one port, sorted by address. Of duplicates in several slices, the ready one wins.
+    pub fn endpoints(&self, port: &ServicePort, node: &str) -> Vec<Endpoint<'a>> {
+        let mut endpoints: BTreeMap<(IpAddr, u16), Endpoint<'a>> = BTreeMap::new();
+        let slices = self.ports.get(&(&*port.name, port.protocol));
+        for (number, slice) in slices.into_iter().flatten().copied() {
+            for source in &slice.endpoints {
+                // The API defines no meaning for addresses after the first.
+                let Some(ip) = source.addresses.first().and_then(|ip| target(ip, self.family))
+                else {
+                    continue;
+                };
+                let local = source.node_name.as_deref() == Some(node);
+                let endpoint = Endpoint { ip, port: number, local, source };
+                let entry = endpoints.entry((ip, number)).or_insert_with(|| endpoint.clone());
+                if !entry.ready() && endpoint.ready() {
+                    *entry = endpoint;
                 }
             }
         }
         endpoints.into_values().collect()
     }
+}
+
+/// The largest number of pairs of a Service's ports with its addresses and endpoints that a node serves. Each pair is at
+/// least one rule, and a small object can have millions.
+pub const MAX_PAIRS: usize = 1 << 16;
+
+/// Returns the ports of a Service that a node serves: as many as have at most [`MAX_PAIRS`], and at least one.
+pub(crate) fn served_ports<'s>(service: &'s Service, slices: &Slices<'_>) -> &'s [ServicePort] {
+    let ports = &service.spec.ports;
+    let endpoints: usize = slices.of(service).iter().map(|slice| slice.endpoints.len()).sum();
+    let addresses =
+        1 + service.spec.external_ips.len() + service.status.load_balancer.ingress.len();
+    let most = (MAX_PAIRS / (addresses + endpoints)).max(1);
+    &ports[..ports.len().min(most)]
 }
 
 /// Parses a routable address of `family`. Special addresses are rejected, because their meaning is local to the node or

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Family,
-    api::{Service, TrafficPolicy},
+    api::{Service, ServicePort, TrafficPolicy},
     endpoints::{Endpoint, Slices},
     xtables::{Chains, Jump, STATE_CHAIN},
 };
@@ -155,7 +155,7 @@ pub fn plan<'a>(
 ) -> Chains {
     let mut chains = base(family, config);
     for port in port::all(family, config, services, slices) {
-        Rules { service_port: &port, name: name_of(&port) }.add_to(&mut chains);
+        Rules { service_port: &port, name: name_of(port.service, port.port) }.add_to(&mut chains);
     }
     to_node_ports(&mut chains, config);
     chains.seal();
@@ -186,9 +186,9 @@ fn to_node_ports(chains: &mut Chains, config: &Config) {
 }
 
 /// Returns a Service port's name in comments and digests, as upstream writes it.
-fn name_of(port: &Port<'_>) -> String {
-    let meta = &port.service.metadata;
-    match &*port.port.name {
+fn name_of(service: &Service, port: &ServicePort) -> String {
+    let meta = &service.metadata;
+    match &*port.name {
         "" => format!("{}/{}", meta.namespace, meta.name),
         name => format!("{}/{}:{name}", meta.namespace, meta.name),
     }
@@ -296,20 +296,26 @@ impl Rules<'_> {
         *chains.chain(NAT, external) = rules;
     }
 
-    /// Drops traffic from outside `loadBalancerSourceRanges`, if there are any.
+    /// Drops traffic from outside `loadBalancerSourceRanges`, if there are any. All ports of a Service share the chain
+    /// of the first one, because thousands of ports times thousands of ranges would fill the memory.
     fn add_firewall(&self, chains: &mut Chains, balancer: &[IpAddr]) {
         let Some(sources) = self.service_port.sources() else { return };
-        let chain = self.chain("FW", "");
+        let service = self.service_port.service;
+        let first = service.spec.ports.first().unwrap_or(self.service_port.port);
+        let shared = name_of(service, first);
+        let chain = chain_name("FW", &format!("{shared}{}", first.protocol.lower()));
         let note = comment(&format!("{} loadbalancer IP", self.name));
         for ip in balancer {
             chains.chain(FILTER, FIREWALL).push(format!("{note} {} -j {chain}", self.to(*ip)));
         }
+        if chains.has(FILTER, &chain) {
+            return;
+        }
+        let note = comment(&format!("{shared} loadbalancer IP"));
         let rules = chains.chain(FILTER, &chain);
         rules.extend(sources.iter().map(|source| format!("{note} -s {source} -j RETURN")));
-        let note = comment(&format!(
-            "other traffic to {} will be dropped by KUBE-PROXY-FIREWALL",
-            self.name
-        ));
+        let note =
+            comment(&format!("other traffic to {shared} will be dropped by KUBE-PROXY-FIREWALL"));
         rules.push(format!("{note} -j DROP"));
     }
 
@@ -417,7 +423,11 @@ impl Rules<'_> {
 
     /// Returns a chain's name: at most 28 characters, with a digest of the same text as upstream's.
     fn chain(&self, kind: &str, more: &str) -> String {
-        let text = format!("{}{}{more}", self.name, self.service_port.port.protocol.lower());
-        format!("KUBE-{kind}-{}", digest::<16>(&text))
+        let protocol = self.service_port.port.protocol.lower();
+        chain_name(kind, &format!("{}{protocol}{more}", self.name))
     }
+}
+
+fn chain_name(kind: &str, text: &str) -> String {
+    format!("KUBE-{kind}-{}", digest::<16>(text))
 }

@@ -122,3 +122,42 @@ fn affinity_returns_client_to_endpoint() {
         sticky.rules("nat", endpoint)[1].contains(&format!("-m recent --name {endpoint} --set"))
     );
 }
+
+#[test]
+fn ports_share_source_ranges() {
+    let ranges: Vec<_> = (0..2000).map(|i| format!("10.{}.{}.0/24", i / 250, i % 250)).collect();
+    let ports: Vec<_> = (1..2000).map(|p| json!({"name": format!("p{p}"), "port": p})).collect();
+    let spec = json!({"type": "LoadBalancer", "ports": ports, "loadBalancerSourceRanges": ranges,
+        "ingress": [{"ip": "5.6.7.8"}]});
+    let chains = chains(spec, two_endpoints());
+    let firewall = chains.rules("filter", "KUBE-PROXY-FIREWALL");
+    assert_eq!(firewall.len(), 1999);
+    let target = |rule: &String| rule.rsplit(' ').next().unwrap().to_owned();
+    let shared = target(&firewall[0]);
+    assert!(firewall.iter().all(|rule| target(rule) == shared));
+    assert_eq!(chains.rules("filter", &shared).len(), 2000 + 1);
+    let rules = chains.rule_count("filter");
+    assert!(rules < 10_000, "{rules}");
+}
+
+#[test]
+fn ports_times_endpoints_are_limited() {
+    let ports = |count: usize| -> Vec<Value> {
+        (1..=count).map(|p| json!({"name": "https", "port": p})).collect()
+    };
+    let endpoints: Vec<_> = (0..1000)
+        .map(|n| json!({"addresses": [format!("10.1.{}.{}", n / 250, n % 250 + 1)]}))
+        .collect();
+    let rules = |count| {
+        let spec = json!({"ports": ports(count)});
+        chains(spec, json!(endpoints)).rule_count("nat")
+    };
+    // A port has the same name as others in this test, so it shares their chain.
+    let few = rules(10);
+    assert_eq!(rules(65) - few, 55);
+    assert_eq!(
+        rules(20_000),
+        rules(65),
+        "65 ports of 1001 addresses and endpoints are 65,065 pairs"
+    );
+}

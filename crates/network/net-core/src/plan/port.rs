@@ -10,7 +10,7 @@ use crate::{
     Cidr, Family,
     api::{Affinity, Service, ServicePort, ServiceType},
     claims::Claims,
-    endpoints::{Choice, Slices, balancer_addresses, is_proxied},
+    endpoints::{Choice, Slices, balancer_addresses, is_proxied, served_ports},
 };
 
 /// Returns the ports of all Services that a proxy serves, sorted by namespace and name.
@@ -23,18 +23,52 @@ pub(super) fn all<'a>(
     let mut services: Vec<_> = services.into_iter().filter(|service| is_proxied(service)).collect();
     services.sort_by_key(|service| (&service.metadata.namespace, &service.metadata.name));
     let claims = Rc::new(Claims::judge(&config.host, services.iter().copied(), slices));
-    let ports = services
-        .into_iter()
-        .flat_map(|service| service.spec.ports.iter().map(move |p| (service, p)));
-    ports.filter_map(move |(service, port)| {
-        // Objects older than dual stack only have the singular field.
-        let ips = std::iter::once(&service.spec.cluster_ip).chain(&service.spec.cluster_ips);
-        // A Service may have no cluster IP of this family.
-        let cluster_ip = addresses(ips, family).next()?;
-        let endpoints = slices.endpoints(service, port, family, &config.node);
-        let choice = Choice::make(&endpoints, &config.node, config.zone.as_deref());
-        Some(Port { config, service, port, family, cluster_ip, choice, claims: claims.clone() })
-    })
+    services.into_iter().flat_map(move |service| ports_of(family, config, service, slices, &claims))
+}
+
+fn ports_of<'a>(
+    family: Family,
+    config: &'a Config,
+    service: &'a Service,
+    slices: &Slices<'a>,
+    claims: &Rc<Claims>,
+) -> Vec<Port<'a>> {
+    // Objects older than dual stack only have the singular field.
+    let ips = std::iter::once(&service.spec.cluster_ip).chain(&service.spec.cluster_ips);
+    // A Service may have no cluster IP of this family.
+    let Some(cluster_ip) = addresses(ips, family).next() else { return Vec::new() };
+    let sources = sources(family, config, service);
+    let by_port = slices.ports(service, family);
+    let ports = served_ports(service, slices).iter();
+    ports
+        .map(|port| {
+            let endpoints = by_port.endpoints(port, &config.node);
+            let choice = Choice::make(&endpoints, &config.node, config.zone.as_deref());
+            let (sources, claims) = (sources.clone(), claims.clone());
+            Port { config, service, port, family, cluster_ip, choice, sources, claims }
+        })
+        .collect()
+}
+
+/// Returns the CIDRs that may use the addresses of a Service's load balancer, once for all of its ports; `None` for all.
+fn sources(family: Family, config: &Config, service: &Service) -> Option<Rc<[String]>> {
+    let spec = &service.spec;
+    let ranges = spec.load_balancer_source_ranges.iter();
+    let ranges = ranges.filter_map(|range| range.trim().parse::<Cidr>().ok());
+    let ranges: Vec<_> = ranges.filter(|range| range.family() == family).collect();
+    if spec.kind != ServiceType::LoadBalancer || ranges.is_empty() {
+        return None;
+    }
+    let mut sources: Vec<_> = ranges.iter().map(|range| range.network()).collect();
+    // The node reaches its own load balancer address if the load balancer keeps the source address.
+    if config.local_addresses().any(|ip| ranges.iter().any(|range| range.contains(ip))) {
+        sources.extend(balancer_addresses(service).map(Cidr::host));
+    }
+    sources.retain(|source| source.family() == family);
+    // A range follows the ranges that contain it. An interval set must not have both.
+    sources.sort();
+    sources.dedup_by(|inner, outer| outer.covers(*inner));
+    Some(sources.iter().map(Cidr::to_string).collect())
 }
 
 pub(super) struct Port<'a> {
@@ -44,6 +78,7 @@ pub(super) struct Port<'a> {
     pub(super) family: Family,
     pub(super) cluster_ip: IpAddr,
     pub(super) choice: Choice<'a>,
+    sources: Option<Rc<[String]>>,
     claims: Rc<Claims>,
 }
 
@@ -92,29 +127,8 @@ impl<'a> Port<'a> {
     }
 
     /// Returns the CIDRs that may use the load balancer's addresses; `None` for all.
-    pub(super) fn sources(&self) -> Option<Vec<String>> {
-        let spec = &self.service.spec;
-        let ranges = spec.load_balancer_source_ranges.iter();
-        let ranges: Vec<Cidr> =
-            ranges.filter_map(|range| range.trim().parse::<Cidr>().ok()).collect();
-        let ranges: Vec<_> =
-            ranges.into_iter().filter(|range| range.family() == self.family).collect();
-        if spec.kind != ServiceType::LoadBalancer
-            || ranges.is_empty()
-            || self.balancer_ips().next().is_none()
-        {
-            return None;
-        }
-        let mut sources: Vec<_> = ranges.iter().map(|range| range.network()).collect();
-        // The node reaches its own load balancer address if the load balancer keeps the source address.
-        if ranges.iter().any(|range| self.config.local_addresses().any(|ip| range.contains(ip))) {
-            sources.extend(balancer_addresses(self.service).map(Cidr::host));
-        }
-        sources.retain(|source| source.family() == self.family);
-        // A range follows the ranges that contain it. An interval set must not have both.
-        sources.sort();
-        sources.dedup_by(|inner, outer| outer.covers(*inner));
-        Some(sources.iter().map(Cidr::to_string).collect())
+    pub(super) fn sources(&self) -> Option<&[String]> {
+        self.sources.as_deref().filter(|_| self.balancer_ips().next().is_some())
     }
 
     /// Returns the affinity timeout in seconds; `None` without affinity.

@@ -143,7 +143,7 @@ impl Rules<'_> {
                 format!("type {}; flags interval;", address_type(self.service_port.family)),
             );
             for source in sources {
-                table.element(&set, source, String::new());
+                table.element(&set, source.clone(), String::new());
             }
         }
         table.chain(&chain, vec![format!("{ip} saddr @{set} return"), "drop".to_owned()]);

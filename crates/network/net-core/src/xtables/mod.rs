@@ -75,6 +75,11 @@ impl Chains {
         self.tables.get(table).and_then(|chains| chains.get(name)).map_or(&[], Vec::as_slice)
     }
 
+    /// Returns the number of rules of a table.
+    pub fn rule_count(&self, table: &str) -> usize {
+        self.tables.get(table).into_iter().flatten().map(|(_, rules)| rules.len()).sum()
+    }
+
     /// Returns the tables that have chains.
     pub fn tables(&self) -> impl Iterator<Item = &'static str> {
         self.tables.keys().copied()
