@@ -1,7 +1,6 @@
 //! Fuzz tests of SPDY frames from a runtime and WebSocket frames from a client.
 
 use futures_util::FutureExt as _;
-use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
 
 use crate::{
     protocol::{Dialect, Options},
@@ -63,8 +62,7 @@ fn websocket_frames() {
             let client = tokio::io::join(client, tokio::io::sink());
             let spoken = tokio::io::join(spoken.get(1..).unwrap_or_default(), tokio::io::sink());
             runtime.block_on(async {
-                let socket = WebSocketStream::from_raw_socket(client, Role::Server, None).await;
-                let _ = websocket::channels(socket, spoken, channels, dialect).await;
+                let _ = websocket::channels(client, spoken, channels, dialect).await;
             });
         }
     });

@@ -5,6 +5,7 @@ mod auth;
 mod backend;
 mod checkpoint;
 mod error;
+mod frames;
 #[cfg(test)]
 mod fuzzed;
 mod idle;

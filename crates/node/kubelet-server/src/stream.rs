@@ -11,10 +11,6 @@ use hyper_util::rt::TokioIo;
 use pod_core::Observed;
 use serve::Body;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_tungstenite::{
-    WebSocketStream,
-    tungstenite::protocol::{Role, WebSocketConfig},
-};
 
 use crate::{
     backend::Backend,
@@ -25,8 +21,6 @@ use crate::{
     websocket::{self, Channel},
 };
 
-/// The largest WebSocket message of a client, as upstream's. It is in memory until it is complete.
-const MAX_MESSAGE: usize = 32 << 20;
 const PROTOCOL_HEADER: &str = "x-stream-protocol-version";
 const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
 
@@ -223,18 +217,14 @@ where
         drop(tokio::io::copy_bidirectional(&mut client, &mut runtime).await);
         return;
     };
-    let limits = WebSocketConfig::default()
-        .max_message_size(Some(MAX_MESSAGE))
-        .max_frame_size(Some(MAX_MESSAGE));
-    let socket = WebSocketStream::from_raw_socket(client, Role::Server, Some(limits)).await;
     let channels = match kind {
         Kind::Container(options) => Channel::of_container(*options),
         Kind::Ports(ports) => Channel::of_ports(ports),
         Kind::Tunnel => Vec::new(),
     };
     let ended = match kind.dialects().iter().find(|(name, _)| *name == protocol) {
-        Some((_, dialect)) => websocket::channels(socket, runtime, &channels, *dialect).await,
-        None => websocket::tunnel(socket, runtime).await,
+        Some((_, dialect)) => websocket::channels(client, runtime, &channels, *dialect).await,
+        None => websocket::tunnel(client, runtime).await,
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "a stream ended");

@@ -14,7 +14,7 @@ use tokio_tungstenite::{
     WebSocketStream,
     tungstenite::{
         Error, Message, Utf8Bytes,
-        protocol::{CloseFrame, Role, frame::coding::CloseCode},
+        protocol::{CloseFrame, Role, WebSocketConfig, frame::coding::CloseCode},
     },
 };
 
@@ -24,6 +24,17 @@ use crate::request::Encoding;
 const BASE64: &str = "base64.binary.k8s.io";
 /// The WebSocket protocols of logs. The empty one is for clients that name none.
 pub(crate) const PROTOCOLS: &[&str] = &["binary.k8s.io", BASE64, ""];
+
+/// The largest message of a client, in bytes. It is in memory until it is complete, and clients send nothing but pings
+/// and a close message.
+const MAX_MESSAGE: usize = 4096;
+
+fn limits() -> WebSocketConfig {
+    WebSocketConfig::default()
+        .read_buffer_size(MAX_MESSAGE)
+        .max_message_size(Some(MAX_MESSAGE))
+        .max_frame_size(Some(MAX_MESSAGE))
+}
 
 /// The content of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,8 +90,8 @@ pub(crate) fn answer(
 ) -> Response<Body> {
     tasks.spawn_until_shutdown("an answer by WebSocket", async move {
         let Ok(client) = upgraded.await else { return };
-        let socket =
-            WebSocketStream::from_raw_socket(TokioIo::new(client), Role::Server, None).await;
+        let client = TokioIo::new(client);
+        let socket = WebSocketStream::from_raw_socket(client, Role::Server, Some(limits())).await;
         if let Err(error) = send(socket, framing, plain).await {
             tracing::debug!(%error, "failed to send a response by WebSocket");
         }
@@ -154,5 +165,17 @@ mod tests {
             let (sent, ()) = tokio::join!(sending, reading);
             sent.unwrap();
         }
+    }
+    #[tokio::test]
+    async fn ends_for_a_client_that_sends_a_large_message() {
+        use tokio::io::AsyncWriteExt as _;
+        let (server, mut client) = tokio::io::duplex(1 << 10);
+        let server = WebSocketStream::from_raw_socket(server, Role::Server, Some(limits())).await;
+        // A part of a message of 16 MiB, which never ends.
+        let head = [0x02, 0xff, 0, 0, 0, 0, 1, 0, 0, 0, 1, 2, 3, 4];
+        client.write_all(&head).await.unwrap();
+        let endless = http_body_util::StreamBody::new(futures_util::stream::pending());
+        let ended = send(server, Framing::Text, Body::new(endless)).await;
+        assert!(matches!(ended, Err(Error::Capacity(_))), "{ended:?}");
     }
 }
