@@ -1,13 +1,16 @@
 use std::{
     future::Future,
     sync::{Arc, OnceLock},
-    thread::available_parallelism,
 };
 
-use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::{context::TokioContext, task::AbortOnDropHandle};
 
-use crate::{panics::forward, tasks::Tasks};
+use crate::{
+    panics::forward,
+    tasks::Tasks,
+    threads::{half_of_processors, has_threads, start_threads},
+};
 
 /// The nice value that the pool's threads add to that of the process.
 const NICER: i32 = 5;
@@ -35,9 +38,12 @@ impl ComputePool {
     /// Creates a pool with one thread for every two processors, and at least two, so that one computation does not
     /// block the others. `tasks` tracks its work under `name`.
     pub fn new(name: &str, tasks: &Tasks) -> Self {
-        let processors = available_parallelism().map_or(1, usize::from);
-        let threads = (processors / 2).max(2);
-        Self { name: name.into(), tasks: tasks.clone(), threads, runtime: OnceLock::new() }
+        Self {
+            name: name.into(),
+            tasks: tasks.clone(),
+            threads: half_of_processors(),
+            runtime: OnceLock::new(),
+        }
     }
 
     /// Returns the number of computations that run at the same time.
@@ -47,8 +53,7 @@ impl ComputePool {
 
     /// Returns `true` if the pool runs work on threads other than the caller's.
     pub fn is_apart(&self) -> bool {
-        let flavor = Handle::try_current().map(|handle| handle.runtime_flavor());
-        matches!(flavor, Ok(RuntimeFlavor::MultiThread)) && self.runtime().is_some()
+        has_threads() && self.runtime().is_some()
     }
 
     /// Runs work on the pool's threads and returns its result. Dropping the future cancels the work at its next await.
@@ -78,17 +83,9 @@ impl ComputePool {
 
     fn runtime(&self) -> Option<&Runtime> {
         let start = || {
-            let started = Builder::new_multi_thread()
-                .worker_threads(self.threads)
-                .thread_name(&*self.name)
-                .on_thread_start(lower_priority)
-                .build();
-            started
-                .inspect_err(|error| {
-                    tracing::error!(%error, pool = %self.name, "failed to start the threads of a compute pool; \
-                         its work runs on the main runtime");
-                })
-                .ok()
+            let mut threads = Builder::new_multi_thread();
+            threads.worker_threads(self.threads).on_thread_start(lower_priority);
+            start_threads(&mut threads, &self.name)
         };
         self.runtime.get_or_init(start).as_ref()
     }

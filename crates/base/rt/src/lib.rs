@@ -19,6 +19,7 @@ mod program;
 mod random;
 mod simulation;
 mod tasks;
+mod threads;
 mod wait;
 
 pub use backoff::Backoff;
@@ -33,4 +34,5 @@ pub use program::{Excess, RunError, RunLimits, RunOutput};
 pub use random::{id, random, random_in, shuffle};
 pub use simulation::Simulation;
 pub use tasks::{DrainResult, MissingTask, Shutdown, Tasks, UnreadyGuard};
+pub use threads::HomeRuntime;
 pub use wait::{retry, wait_until};

@@ -11,7 +11,10 @@ use std::{
 use parking_lot::Mutex;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::panics::{CaughtPanic, RestartBackoff, catch};
+use crate::{
+    panics::{CaughtPanic, RestartBackoff, catch},
+    threads::OwnThreads,
+};
 
 /// A shutdown signal for every task of one owner and of the owners below it.
 #[derive(Clone, Debug, Default)]
@@ -62,6 +65,8 @@ pub struct Tasks {
     shutdown: Shutdown,
     state: Arc<Mutex<State>>,
     next: Arc<AtomicU64>,
+    /// The threads of the tasks; `None` for those of the caller's runtime.
+    threads: Option<Arc<OwnThreads>>,
 }
 
 /// The state is changed in single steps, so that it holds after a panic.
@@ -108,7 +113,21 @@ pub struct DrainResult {
 impl Tasks {
     /// Creates an owner without tasks. `shutdown` stops its tasks.
     pub fn new(shutdown: Shutdown) -> Self {
-        Self { tracker: TaskTracker::new(), shutdown, state: Arc::default(), next: Arc::default() }
+        Self {
+            tracker: TaskTracker::new(),
+            shutdown,
+            state: Arc::default(),
+            next: Arc::default(),
+            threads: None,
+        }
+    }
+
+    /// Returns the same owner with threads of its own for the tasks that start from now on, named `name`. Long
+    /// computations of a component then delay no other component of the process. On a runtime of one thread, and if the
+    /// threads cannot be started, the tasks stay on the caller's runtime.
+    #[must_use]
+    pub fn on_own_threads(&self, name: &str) -> Self {
+        Self { threads: OwnThreads::start(name), ..self.clone() }
     }
 
     /// Returns the shutdown token of the tasks.
@@ -173,10 +192,14 @@ impl Tasks {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.state.lock().running.insert(id, name.clone());
         let entry = Entry { id, name, state: self.state.clone(), stops };
-        self.tracker.spawn(async move {
+        let task = async move {
             let ended = catch(TASK, &entry.name, work).await;
             entry.ended(ended);
-        });
+        };
+        match self.threads.as_ref().and_then(|threads| threads.handle()) {
+            Some(runtime) => self.tracker.spawn_on(task, runtime),
+            None => self.tracker.spawn(task),
+        };
     }
 
     /// Tracks `work` as one of the owner's tasks without starting it. The executor of `work` must drop it when it is

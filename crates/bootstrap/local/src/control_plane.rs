@@ -126,6 +126,8 @@ async fn start_scheduler(
     tasks: &rt::Tasks,
 ) -> Result<(), Error> {
     let component = "kube-scheduler";
+    // A long decision must not delay requests and controllers. The pages wait for it, too.
+    let tasks = tasks.on_own_threads(component);
     let flags = configure::scheduler(cluster)?;
     let features = flags.features.gates()?;
     let config = scheduler::Config {
@@ -142,7 +144,7 @@ async fn start_scheduler(
         features,
         ..pages(cluster, component, constants::SCHEDULER_PORT, &client, &config.metrics)
     };
-    diagnostics::serve(settings, tasks).await?;
+    diagnostics::serve(settings, &tasks).await?;
     let scheduling = tasks.clone();
     tasks.essential(component, async move {
         // There is no leader election here, so no lease can be lost.
@@ -159,6 +161,8 @@ async fn start_controllers(
     tasks: &rt::Tasks,
 ) -> Result<(), Error> {
     let component = "kube-controller-manager";
+    // A long plan of a controller must not delay requests.
+    let tasks = tasks.on_own_threads(component);
     let flags = configure::controller_manager(cluster)?;
     flags.ignored.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     let features = flags.features.gates()?;
@@ -174,7 +178,7 @@ async fn start_controllers(
         features,
         ..pages(cluster, component, port, &reviewer, &config.metrics)
     };
-    diagnostics::serve(settings, tasks).await?;
+    diagnostics::serve(settings, &tasks).await?;
     let api = api.clone();
     let clients = move |name: &str| {
         let identity = match name {

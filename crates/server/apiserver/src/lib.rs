@@ -140,6 +140,7 @@ pub enum StartError {
 #[derive(Clone)]
 pub struct ApiServer {
     server: Arc<Server>,
+    runtime: rt::HomeRuntime,
 }
 
 /// Loads the stores, listens, and writes the initial objects. The server answers requests before this function returns.
@@ -233,7 +234,7 @@ pub async fn start_with(
             encodings,
         }
     });
-    let api = ApiServer { server };
+    let api = ApiServer { server, runtime: rt::HomeRuntime::current() };
     let queues = Queues { custom_kinds, addresses, levels, availabilities, trust };
     run(&api, listener, tls, &queues, tasks).await?;
     Ok(api)
@@ -441,7 +442,8 @@ async fn forget(blocks: Arc<Blocks>) {
 impl ApiServer {
     /// Returns a client that calls the pipeline in this process. Its identity is not authenticated.
     pub fn client(&self, user: UserInfo, user_agent: &str) -> Client {
-        let transport = InProcessTransport { server: self.server.clone(), user: Arc::new(user) };
+        let (server, runtime) = (self.server.clone(), self.runtime.clone());
+        let transport = InProcessTransport { server, user: Arc::new(user), runtime };
         Client::new(Arc::new(transport), user_agent)
     }
 

@@ -180,6 +180,8 @@ pub(crate) async fn kube_controller_manager(
         configuration: config.configz(),
     };
     diagnostics::serve(pages, &tasks).await?;
+    // This task renews the lease, so the controllers' computations must not delay it.
+    let tasks = tasks.on_own_threads(component);
     Ok(controllers::run(config, move |name| accounts.client(name), &tasks).await?)
 }
 

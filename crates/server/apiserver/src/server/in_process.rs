@@ -6,6 +6,7 @@ use api_meta::UserInfo;
 use client::{Client, Transport};
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
+use rt::HomeRuntime;
 use serve::Body;
 
 use super::{
@@ -38,24 +39,29 @@ impl Transport for WeakTransport {
                 target: "this server".to_owned(),
                 source: "it has stopped".into(),
             };
-            InProcessTransport { server: server.ok_or_else(stopped)?, user }.send(request).await
+            let server = server.ok_or_else(stopped)?;
+            Ok(call(&server, user, request).await)
         })
     }
+}
+
+/// Handles a request of the process itself. A nested request has its own meter.
+async fn call(server: &Server, user: Arc<UserInfo>, mut request: Request<Body>) -> Response<Body> {
+    request.extensions_mut().insert(InProcess(user));
+    unmetered(serve::handle_guarded(server, request)).await
 }
 
 /// A transport that calls the pipeline directly.
 pub(crate) struct InProcessTransport {
     pub(crate) server: Arc<Server>,
     pub(crate) user: Arc<UserInfo>,
+    /// The server's runtime. The caller may be a task of another one.
+    pub(crate) runtime: HomeRuntime,
 }
 
 impl Transport for InProcessTransport {
-    fn send(
-        &self,
-        mut request: Request<Body>,
-    ) -> BoxFuture<'_, Result<Response<Body>, client::Error>> {
-        request.extensions_mut().insert(InProcess(self.user.clone()));
-        // The nested request has its own meter.
-        Box::pin(unmetered(async move { Ok(serve::handle_guarded(&*self.server, request).await) }))
+    fn send(&self, request: Request<Body>) -> BoxFuture<'_, Result<Response<Body>, client::Error>> {
+        let work = async move { Ok(call(&self.server, self.user.clone(), request).await) };
+        Box::pin(self.runtime.enter(work))
     }
 }
