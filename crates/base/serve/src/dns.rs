@@ -1,6 +1,6 @@
 //! DNS over TCP: messages prefixed by their length (RFC 1035, section 4.2.2).
 
-use std::{io::ErrorKind, net::SocketAddr, time::Duration};
+use std::{io::ErrorKind, net::SocketAddr, sync::Arc, time::Duration};
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -8,12 +8,17 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{body::BoxError, server::accept};
+use crate::{
+    body::BoxError,
+    server::accept_loop,
+    slots::{ConnectionActivity, Slots},
+};
 
 /// The limits of the connections of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// The maximum number of connections.
+    /// The maximum number of connections. One address has at most half of them, and a connection that waits for a query
+    /// is closed for a new one.
     pub connections: usize,
     /// The time for reading a query once it has begun.
     pub read: Duration,
@@ -44,11 +49,16 @@ pub async fn serve<F>(
     F: Future<Output: IntoIterator<Item = Vec<u8>, IntoIter: Send> + Send> + Send,
 {
     let shutdown = tasks.shutdown().clone();
-    accept(listener, limits.connections, tasks, move |stream, peer| {
+    let slots = Slots::new(limits.connections, limits.connections.div_ceil(2));
+    accept_loop(listener, slots, tasks, move |stream, peer, slot| {
         let (answer, shutdown) = (answer.clone(), shutdown.clone());
         let answer = move |packet| answer(packet, peer);
         async move {
-            shutdown.unless_stopping(serve_queries(stream, limits, answer)).await.unwrap_or(Ok(()))
+            tokio::select! {
+                done = serve_queries(stream, limits, &slot.activity, answer) => done,
+                () = slot.activity.closed() => Ok(()),
+                () = shutdown.stopping() => Ok(()),
+            }
         }
     })
     .await;
@@ -57,6 +67,7 @@ pub async fn serve<F>(
 async fn serve_queries<F>(
     mut stream: TcpStream,
     limits: Limits,
+    activity: &Arc<ConnectionActivity>,
     answer: impl Fn(Vec<u8>) -> F,
 ) -> Result<(), BoxError>
 where
@@ -71,6 +82,7 @@ where
         };
         let mut packet = vec![0; length.into()];
         timeout(limits.read, stream.read_exact(&mut packet)).await??;
+        let _busy = activity.begin();
         // The messages of a transfer are encoded one at a time, after the client has received the previous one.
         let mut answers = answer(packet).await.into_iter().peekable();
         if answers.peek().is_none() {
@@ -83,4 +95,42 @@ where
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn ask(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+        stream.write_all(b"\0\x02hi").await?;
+        let mut answer = vec![0; stream.read_u16().await?.into()];
+        stream.read_exact(&mut answer).await?;
+        Ok(answer)
+    }
+
+    #[tokio::test]
+    async fn idle_connections_of_one_client_keep_out_no_other() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let tasks = rt::Tasks::new(rt::Shutdown::new());
+        let echo = |packet: Vec<u8>, _| std::future::ready([packet]);
+        let long = Duration::from_secs(3600);
+        let limits = Limits { idle: long, read: long, ..Limits::connections(4) };
+        tasks.spawn("dns", serve(listener, limits, tasks.clone(), echo));
+        let mut idle = Vec::new();
+        for number in 0..8 {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            if number % 2 == 0 {
+                assert_eq!(ask(&mut stream).await.unwrap(), b"hi");
+            } else {
+                // A query that never ends.
+                stream.write_all(b"\0\x02h").await.unwrap();
+            }
+            idle.push(stream);
+        }
+        let mut other = TcpStream::connect(address).await.unwrap();
+        assert_eq!(ask(&mut other).await.unwrap(), b"hi");
+        assert!(ask(&mut idle[0]).await.is_err(), "the oldest is closed");
+        tasks.shutdown().stop();
+    }
 }

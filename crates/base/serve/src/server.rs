@@ -87,7 +87,7 @@ pub async fn accept<F>(
 }
 
 /// Accepts connections until shutdown and waits for a slot for each.
-async fn accept_loop<F>(
+pub(crate) async fn accept_loop<F>(
     listener: TcpListener,
     slots: Arc<Slots>,
     tasks: rt::Tasks,
