@@ -30,6 +30,9 @@ use crate::{
 /// The kubelet's port if the Node does not report one.
 const KUBELET_PORT: u16 = 10250;
 
+/// The number of refusals of a Service that are reported. Each one is an Event, and a small object can have thousands.
+const MAX_REFUSALS: usize = 16;
+
 /// The facts about this node and the cluster for checking claims.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {
@@ -230,12 +233,20 @@ impl Claims {
         if reason == Reason::OtherNode {
             return;
         }
-        self.refusals.insert(Refusal {
+        let refusal = |claim| Refusal {
             namespace: service.metadata.namespace.clone(),
             service: service.metadata.name.clone(),
-            claim: format!("{claim}/{}", protocol.lower().to_uppercase()),
+            claim,
             reason,
+        };
+        let first = refusal(String::new());
+        let known = self.refusals.range(&first..).take_while(|known| {
+            (&known.namespace, &known.service) == (&first.namespace, &first.service)
         });
+        if known.count() < MAX_REFUSALS {
+            let claim = format!("{claim}/{}", protocol.lower().to_uppercase());
+            self.refusals.insert(refusal(claim));
+        }
     }
 
     /// Reports whether a Service may answer at an external address.
@@ -474,5 +485,14 @@ mod tests {
                 .to_string()
                 .starts_with("the range of the last 4936 ports, from 65/TCP is not served")
         );
+    }
+    #[test]
+    fn reports_a_limited_number_of_refusals_of_a_service() {
+        let ports: Vec<_> =
+            (1..2000).map(|port| json!({"name": format!("p{port}"), "port": port})).collect();
+        let spec = json!({"clusterIP": "10.96.0.9", "externalIPs": ["127.0.0.1"], "ports": ports});
+        let claims = claims_of(&service(spec, json!([])));
+        assert_eq!(claims.refusals.len(), MAX_REFUSALS);
+        assert!((1..2000).all(|port| !claims.allow([127, 0, 0, 1].into(), Protocol::Tcp, port)));
     }
 }
