@@ -3,7 +3,11 @@
 mod graph;
 
 use api_meta::{OwnerReference, PartialObject, Tree as _};
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use client::{
     Change, Client, DeleteOptions, Error, Informer, ListOptions, NotFoundExt as _, PatchKind,
@@ -251,6 +255,7 @@ impl Collector {
         object: &TrackedObject,
         gone: &[OwnerReference],
     ) -> Result<(), Error> {
+        let gone: HashSet<_> = gone.iter().collect();
         let left: Vec<_> = object.owners.iter().filter(|o| !gone.contains(o)).collect();
         self.patch_meta(resource, object, json!({"ownerReferences": left})).await
     }

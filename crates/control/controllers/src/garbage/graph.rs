@@ -1,7 +1,7 @@
 //! The graph of owners and dependents, built from the informers.
 
 use std::{
-    collections::{BTreeSet, HashMap, VecDeque},
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
     sync::Arc,
 };
 
@@ -110,10 +110,13 @@ impl Graph {
         let before = self.items.insert(uid.clone(), item).map(|item| item.object);
         let old = before.as_ref().map_or(&[][..], |object| &object.owners);
         let mut uids = Vec::new();
-        for owner in old.iter().filter(|o| !object.owners.iter().any(|n| n.uid == o.uid)) {
+        // Sets, because the author of an object chooses the number of its owners.
+        let current: HashSet<&OwnerReference> = object.owners.iter().collect();
+        let current_uids: HashSet<&str> = object.owners.iter().map(|o| o.uid.as_str()).collect();
+        for owner in old.iter().filter(|o| !current_uids.contains(o.uid.as_str())) {
             self.cut(&owner.uid, &uid);
         }
-        for owner in old.iter().filter(|o| !object.owners.contains(o)) {
+        for owner in old.iter().filter(|o| !current.contains(o)) {
             // The owner may have waited for this change.
             uids.push(Uid::from(owner.uid.as_str()));
         }
@@ -327,6 +330,17 @@ mod tests {
         assert_eq!(graph.remove("one"), ["both".into(), "single".into()]);
         assert_eq!(plan_for(&graph, &both), Plan::DropOwners(vec![owner("one", true)]));
         assert_eq!(plan_for(&graph, &single), Plan::Delete { policy: "Background" });
+    }
+
+    #[test]
+    fn replaces_tens_of_thousands_of_owners() {
+        let mut graph = Graph::default();
+        let owners = |from: usize| (from..from + 30_000).map(|n| owner(&n.to_string(), true));
+        observe(&mut graph, &kept("child", owners(0).collect()));
+        let uids = observe(&mut graph, &kept("child", owners(10_000).collect()));
+        assert_eq!(uids.len(), 10_000 + 1, "the former owners and the object");
+        assert!(graph.dependents("0").is_empty());
+        assert_eq!(graph.dependents("10000"), ["child".into()]);
     }
 
     #[test]
