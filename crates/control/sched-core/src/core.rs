@@ -4,6 +4,7 @@ mod consult;
 mod consultations;
 mod gang;
 mod give_up;
+mod turns;
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},

@@ -63,6 +63,10 @@ impl QueueState {
 const POD_ADDED: &str = "PodAdd";
 const POD_CHANGED: &str = "PodUpdate";
 const ATTEMPT_FAILED: &str = "ScheduleAttemptFailure";
+const LONG_DECISION: &str = "LongDecision";
+
+/// The duration in milliseconds from which a decision delays the Pods of its namespace.
+const LONG: u64 = 100;
 
 struct QueuedPod {
     pod: Arc<Pod>,
@@ -104,6 +108,8 @@ pub(crate) struct Queue {
     active: BTreeSet<(Reverse<i32>, u64, Uid)>,
     backoff: BTreeSet<(u64, Uid)>,
     next_order: u64,
+    /// The times until which the Pods of a namespace wait for those of others, in milliseconds.
+    delays: HashMap<Arc<str>, u64>,
     first_backoff: u64,
     max_backoff: u64,
     observer: Arc<dyn Observer>,
@@ -131,6 +137,7 @@ impl Queue {
             active: BTreeSet::new(),
             backoff: BTreeSet::new(),
             next_order: 0,
+            delays: HashMap::new(),
             first_backoff,
             max_backoff,
             observer: Arc::new(Unobserved),
@@ -180,6 +187,7 @@ impl Queue {
     /// Returns the next Pod. If none is active, takes one from backoff, unless its last attempt was an error.
     pub(crate) fn pop(&mut self, now: u64) -> Option<Arc<Pod>> {
         self.activate_due(now);
+        self.delay_active(now);
         let uid = match self.active.first() {
             Some((_, _, uid)) => uid.clone(),
             None => self.backoff.iter().find(|(_, uid)| !self.pods[uid].errored)?.1.clone(),
@@ -188,6 +196,30 @@ impl Queue {
         let waiting = self.pods.get_mut(&uid)?;
         waiting.attempts += 1;
         Some(waiting.pod.clone())
+    }
+
+    /// Delays the Pods of a namespace by the duration of a decision for one of them, in milliseconds, if it was long. So
+    /// long decisions for one namespace take at most half of the time while Pods of others wait. Reports whether it was
+    /// long.
+    pub(crate) fn charge(&mut self, namespace: &Arc<str>, duration: u64, now: u64) -> bool {
+        let long = duration >= LONG;
+        if long {
+            self.delays.retain(|_, until| *until > now);
+            *self.delays.entry(namespace.clone()).or_insert(now) += duration;
+        }
+        long
+    }
+
+    /// Moves the first active Pods to the ones in backoff while their namespaces are delayed. If no other Pod is left,
+    /// they are tried nevertheless.
+    fn delay_active(&mut self, now: u64) {
+        while !self.delays.is_empty()
+            && let Some((_, _, uid)) = self.active.first().cloned()
+        {
+            let until = self.delays.get(&self.pods[&uid].pod.id.namespace).copied();
+            let Some(until) = until.filter(|until| *until > now) else { return };
+            self.move_to(&uid, QueueState::Backoff { until }, LONG_DECISION, now);
+        }
     }
 
     /// Takes a Pod that belongs to the same group as the last one, unless it is held back or taken already.

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use client::{Client, DeleteOptions, Error, PatchKind, PatchTarget, Resource};
 use events::{EventRecorder, ObjectRef};
-use sched_core::{Answer, Consultation, Core, Decision, Failure, Pod};
+use sched_core::{Answer, Consultation, Core, Decision, Failure, GroupOutcome, Pod};
 use serde_json::{Value, json};
 use tokio::{sync::Semaphore, time::Instant};
 
@@ -17,6 +17,14 @@ use crate::{
 };
 
 pub(crate) type Decide = dyn Fn(&mut Core, u64) -> Option<Decision> + Send + Sync;
+
+/// The next decision of the core.
+struct Decided {
+    decision: Option<Decision>,
+    outcomes: Vec<GroupOutcome>,
+    /// The time after a long decision in which informers can change the core's state.
+    rest: Option<Duration>,
+}
 
 /// Carries out decisions.
 #[derive(Clone)]
@@ -40,15 +48,13 @@ impl Worker {
         loop {
             let Ok(permit) = self.permits.clone().acquire_owned().await else { return };
             let started = Instant::now();
-            let decide = || {
-                let mut core = self.shared.core();
-                ((self.decide)(&mut core, self.shared.now()), core.take_outcomes())
-            };
-            let Ok((decision, outcomes)) = rt::catch_sync("scheduler", "a decision", decide) else {
+            let decide = || self.decide();
+            let Ok(decided) = rt::catch_sync("scheduler", "a decision", decide) else {
                 drop(permit);
                 tokio::time::sleep(panics.next(0.0)).await;
                 continue;
             };
+            let Decided { decision, outcomes, rest } = decided;
             panics.reset();
             let Some(decision) = decision else {
                 drop(permit);
@@ -77,7 +83,23 @@ impl Worker {
                 worker.write(decision, &attempt).await;
                 drop(permit);
             });
+            if let Some(rest) = rest {
+                tokio::time::sleep(rest).await;
+            }
         }
+    }
+
+    /// Takes the next decision from the core, and charges its processor time to the Pod's namespace.
+    fn decide(&self) -> Decided {
+        let mut core = self.shared.core();
+        let began = rt::processor_time();
+        let decision = (self.decide)(&mut core, self.shared.now());
+        let used = rt::processor_time().saturating_sub(began);
+        let outcomes = core.take_outcomes();
+        let duration = u64::try_from(used.as_millis()).unwrap_or(u64::MAX);
+        let now = self.shared.now();
+        let is_long = decision.as_ref().is_some_and(|d| core.charge(pod_of(d), duration, now));
+        Decided { decision, outcomes, rest: is_long.then_some(used / 10) }
     }
 
     /// Asks the extenders until there is a decision, and carries it out. The core has one question open at a time, and

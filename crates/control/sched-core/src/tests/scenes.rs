@@ -69,6 +69,39 @@ fn orders_by_priority_and_holds_gated_pods() {
 }
 
 #[test]
+fn long_decisions_of_a_namespace_delay_no_others() {
+    let mut core = core([node("a", "64", json!({}))]);
+    for number in 0..50 {
+        let evil = json!({"metadata": {"namespace": "evil"}, "spec": {"priority": 10}});
+        core.set_pod(pod(&format!("evil{number:02}"), "1", evil), 0);
+    }
+    let mut now = 0;
+    let mut decide = |core: &mut Core, duration: u64| {
+        let Some(Decision::Bind { pod, .. }) = core.next(now) else { panic!("nothing to bind") };
+        now += duration;
+        core.charge(&pod, duration, now);
+        pod.id.namespace.to_string()
+    };
+    // Alone, the namespace uses all of the time.
+    for _ in 0..10 {
+        assert_eq!(decide(&mut core, 2000), "evil");
+    }
+    for number in 0..3 {
+        core.set_pod(pod(&format!("good{number}"), "1", json!({})), 0);
+    }
+    for _ in 0..3 {
+        assert_eq!(decide(&mut core, 1), "default");
+    }
+    assert_eq!(decide(&mut core, 2000), "evil", "no Pod of another namespace waits");
+    core.set_pod(pod("late", "1", json!({})), 0);
+    assert_eq!(decide(&mut core, 2500), "default");
+    // The delays of both have their end, and the priority counts again.
+    assert_eq!(decide(&mut core, 50), "evil");
+    core.set_pod(pod("last", "1", json!({})), 0);
+    assert_eq!(decide(&mut core, 50), "evil", "a short decision delays nothing");
+}
+
+#[test]
 fn preempts_least_important_pods() {
     let mut core = core([node("a", "4", json!({})), node("b", "4", json!({}))]);
     for (name, node, cpu, priority) in
