@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{
     configuration::ConfigurationError,
-    plugins as p,
+    plugins::{self as p, default_toleration_seconds::DefaultTolerationSeconds},
     request::{Outcome, Plugin, Request},
 };
 
@@ -55,6 +55,8 @@ const fn other(name: &'static str, on_by_default: bool, presence: Presence) -> P
     PluginInfo { name, on_by_default, presence }
 }
 
+const DEFAULT_TOLERATIONS: &str = "DefaultTolerationSeconds";
+
 /// Every upstream plugin, in the order in which the plugins run.
 pub static PLUGINS: &[PluginInfo] = &[
     here("AlwaysAdmit", false, || Box::new(p::always_deny::AlwaysAdmit)),
@@ -79,9 +81,7 @@ pub static PLUGINS: &[PluginInfo] = &[
         Ok(Box::new(p::pod_node_selector::PodNodeSelector::configured(configuration)?))
     }),
     here("Priority", true, || Box::new(p::priority::Priority)),
-    here("DefaultTolerationSeconds", true, || {
-        Box::new(p::default_toleration_seconds::DefaultTolerationSeconds)
-    }),
+    here(DEFAULT_TOLERATIONS, true, || Box::new(DefaultTolerationSeconds::default())),
     configured("PodTolerationRestriction", false, |configuration| {
         let plugin = p::pod_toleration_restriction::PodTolerationRestriction::configured;
         Ok(Box::new(plugin(configuration)?))
@@ -224,6 +224,14 @@ impl Chain {
     /// Returns the names of the plugins that the chain itself runs, in their order.
     pub fn plugin_names(&self) -> impl Iterator<Item = &'static str> {
         self.plugins.iter().map(|plugin| plugin.name)
+    }
+
+    /// Sets the seconds of the plugin DefaultTolerationSeconds, if it is enabled.
+    pub fn with_default_tolerations(mut self, seconds: DefaultTolerationSeconds) -> Self {
+        for named in self.plugins.iter_mut().filter(|named| named.name == DEFAULT_TOLERATIONS) {
+            named.plugin = Box::new(seconds);
+        }
+        self
     }
 
     /// Appends a plugin after the upstream ones.

@@ -30,5 +30,6 @@ pub mod webhook;
 pub use chain::{Chain, PLUGINS, PluginDone, PluginInfo, Presence, UnknownPlugin};
 pub use configuration::ConfigurationError;
 pub use expressions::ExpressionError;
+pub use plugins::default_toleration_seconds::DefaultTolerationSeconds;
 pub use request::{AdmissionResult, Operation, Outcome, Plugin, Request};
 pub use rounds::{MutatorKind, Rounds};

@@ -16,6 +16,7 @@ use std::{
     time::Duration,
 };
 
+use admission::DefaultTolerationSeconds;
 use api_config::{
     FeatureGateError, FeatureGateFlags, GoDuration, GoFlag as _, TlsFlags,
     known::{self, Flag, KnownFlags},
@@ -75,6 +76,12 @@ pub struct Args {
     /// The configuration of admission plugins: an AdmissionConfiguration
     #[arg(long)]
     pub admission_control_config_file: Option<PathBuf>,
+    /// Seconds for which Pods tolerate a node that is not ready, unless they say otherwise
+    #[arg(long, default_value_t = 300, allow_hyphen_values = true)]
+    pub default_not_ready_toleration_seconds: i64,
+    /// The same for an unreachable node
+    #[arg(long, default_value_t = 300, allow_hyphen_values = true)]
+    pub default_unreachable_toleration_seconds: i64,
     /// Accept the tokens in Secrets of type bootstrap.kubernetes.io/token
     #[arg(long, go_bool(), default_value = "false")]
     pub enable_bootstrap_token_auth: bool,
@@ -332,6 +339,10 @@ impl Args {
             enable_admission: self.enable_admission_plugins.clone(),
             disable_admission: self.disable_admission_plugins.clone(),
             admission_file: self.admission_control_config_file.clone(),
+            default_tolerations: DefaultTolerationSeconds {
+                not_ready: self.default_not_ready_toleration_seconds,
+                unreachable: self.default_unreachable_toleration_seconds,
+            },
             seats: self.seats()?,
             election_lease: self.elections.lease()?,
             tracing: self.tracing.exporter()?,
@@ -483,8 +494,6 @@ const IGNORED: &[Flag] = &[
     ("audit-log-batch-throttle-qps", true, ONE_LINE),
     ("audit-log-truncate-max-batch-size", true, ONE_LINE),
     ("debug-socket-path", true, "there is no Go profiler here"),
-    ("default-not-ready-toleration-seconds", true, "upstream's default of 300 is kept"),
-    ("default-unreachable-toleration-seconds", true, "upstream's default of 300 is kept"),
     ("default-watch-cache-size", true, "the watch cache is bounded by bytes"),
     ("delete-collection-workers", true, TUNING),
     ("emulation-forward-compatible", false, "one version of the API is served"),

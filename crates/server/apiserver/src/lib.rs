@@ -52,6 +52,7 @@ use pki::AltName;
 use telemetry::metrics::Metrics;
 use tokio::net::TcpListener;
 
+pub use admission::DefaultTolerationSeconds;
 pub use api_config::FeatureGates;
 pub use auditing::AuditError;
 pub use config::{

@@ -222,6 +222,7 @@ pub fn config(bind: SocketAddr, directory: &Path) -> apiserver::Config {
         enable_admission: vec![],
         disable_admission: vec![],
         admission_file: None,
+        default_tolerations: Default::default(),
         seats: apiserver::Config::SEATS,
         request_timeout: apiserver::Config::REQUEST_TIMEOUT,
         // Tests run without optimization, which takes many times as long.

@@ -3,11 +3,20 @@ use serde_json::{Value, json};
 
 use crate::request::{AdmissionResult, Plugin, Request};
 
-/// Adds tolerations of five minutes for nodes that are not ready or unreachable, unless the Pod sets its own.
-pub(crate) struct DefaultTolerationSeconds;
+/// The plugin that adds tolerations for nodes that are not ready or unreachable, unless the Pod sets its own.
+#[derive(Clone, Copy, Debug)]
+pub struct DefaultTolerationSeconds {
+    /// The seconds on a node that is not ready.
+    pub not_ready: i64,
+    /// The seconds on a node that is unreachable.
+    pub unreachable: i64,
+}
 
-const TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
-const SECONDS: i64 = 300;
+impl Default for DefaultTolerationSeconds {
+    fn default() -> Self {
+        Self { not_ready: 300, unreachable: 300 }
+    }
+}
 
 impl Plugin for DefaultTolerationSeconds {
     fn mutates(&self, request: &Request<'_>) -> bool {
@@ -15,14 +24,17 @@ impl Plugin for DefaultTolerationSeconds {
     }
 
     fn mutate(&self, _: &Request<'_>, pod: &mut Value) -> AdmissionResult {
-        for taint in TAINTS {
+        for (taint, seconds) in [
+            ("node.kubernetes.io/not-ready", self.not_ready),
+            ("node.kubernetes.io/unreachable", self.unreachable),
+        ] {
             let tolerated = pod.items("spec.tolerations").iter().any(|toleration| {
                 ["", taint].contains(&toleration.text("key"))
                     && ["", "NoExecute"].contains(&toleration.text("effect"))
             });
             if !tolerated {
                 pod.push(&["spec", "tolerations"], json!({
-                    "key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": SECONDS
+                    "key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds
                 }));
             }
         }
@@ -38,9 +50,10 @@ mod tests {
     #[test]
     fn adds_missing_tolerations() {
         let cluster = Cluster::default();
+        let plugin = DefaultTolerationSeconds::default();
         let admitted = |tolerations: Value| {
             let made = Try::create(&cluster, &GroupResource::PODS)
-                .admitted(&DefaultTolerationSeconds, pod(json!({"tolerations": tolerations})));
+                .admitted(&plugin, pod(json!({"tolerations": tolerations})));
             made.items("spec.tolerations")
                 .iter()
                 .map(|t| format!("{}:{}", t.text("key"), t["tolerationSeconds"]))
@@ -61,5 +74,14 @@ mod tests {
                 "node.kubernetes.io/unreachable:300"
             ]
         );
+    }
+
+    #[test]
+    fn takes_configured_seconds() {
+        let cluster = Cluster::default();
+        let plugin = DefaultTolerationSeconds { not_ready: 20, unreachable: 30 };
+        let made = Try::create(&cluster, &GroupResource::PODS).admitted(&plugin, pod(json!({})));
+        let seconds = made.items("spec.tolerations").iter().map(|t| t["tolerationSeconds"].clone());
+        assert_eq!(seconds.collect::<Vec<_>>(), [json!(20), json!(30)]);
     }
 }

@@ -15,6 +15,7 @@ use std::{
     time::Duration,
 };
 
+use admission::DefaultTolerationSeconds;
 use api_config::FeatureGates;
 use api_meta::Cidr;
 use client::LeaderElectionConfig;
@@ -117,6 +118,8 @@ pub struct Config {
     pub disable_admission: Vec<String>,
     /// The file with the plugins' configuration, an AdmissionConfiguration.
     pub admission_file: Option<PathBuf>,
+    /// The time for which Pods tolerate a lost node, unless they set their own.
+    pub default_tolerations: DefaultTolerationSeconds,
     /// The number of seats that flow control distributes.
     pub seats: u32,
     /// The maximum duration of a request. It waits in a queue for at most a quarter of it.

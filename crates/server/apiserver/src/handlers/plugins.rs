@@ -53,7 +53,8 @@ impl Plugins {
             enable.retain(|name| name != OF_FEATURE);
             disable.push(OF_FEATURE.to_owned());
         }
-        Ok(Chain::configured(&enable, &disable, &self.0)?)
+        let chain = Chain::configured(&enable, &disable, &self.0)?;
+        Ok(chain.with_default_tolerations(config.default_tolerations))
     }
 
     /// Builds a plugin's state from its document, if the plugin is enabled.
