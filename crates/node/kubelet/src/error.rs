@@ -9,6 +9,7 @@ use kubelet_server::ServerError;
 use crate::{
     credentials::ProvidersError,
     kernel::{HostError, KernelError},
+    systemd::WatchdogError,
     user_namespaces::UserNamespacesError,
 };
 
@@ -49,6 +50,8 @@ pub enum Error {
         "--image-credential-provider-config and --image-credential-provider-bin-dir must be given together"
     )]
     HalfCredentialProviders,
+    #[error(transparent)]
+    Watchdog(#[from] WatchdogError),
     #[error("start the export of traces: {0}; correct tracing.endpoint")]
     Tracing(#[from] otlp::EndpointError),
     #[error("the container runtime does not answer: {0}")]

@@ -41,6 +41,7 @@ mod shutdown;
 mod sources;
 mod startups;
 mod steps;
+mod systemd;
 mod user_namespaces;
 mod worker;
 
@@ -55,4 +56,5 @@ pub use kubelet_resources::{ClaimsStateError, PlacementError, TopologyError};
 pub use kubelet_server::ServerError;
 pub use machine::default_address;
 pub use run::{Config, run};
+pub use systemd::{ServiceManager, WatchdogError};
 pub use user_namespaces::UserNamespacesError;

@@ -31,6 +31,7 @@ use crate::{
     shutdown,
     sources::{api, files, manifest::StaticPods, mirror, url},
     startups::Startups,
+    systemd::ServiceManager,
     user_namespaces::UserNamespaces,
 };
 
@@ -43,6 +44,8 @@ pub struct Config {
     pub heartbeats: Option<client::Client>,
     /// `true` if the kubelet renews its client certificate; see [`crate::keep_enrolled`].
     pub rotate_certificates: bool,
+    /// The service manager that learns of the kubelet's start and health.
+    pub service_manager: ServiceManager,
 }
 
 impl Config {
@@ -75,7 +78,8 @@ impl Config {
         settings.features.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
         settings.cloud = CloudSettings::new(args)?;
         settings.images.credential_providers = credential_providers(args, &settings.features)?;
-        Ok(Self { settings, heartbeats, rotate_certificates })
+        let service_manager = ServiceManager::from_environment()?;
+        Ok(Self { settings, heartbeats, rotate_certificates, service_manager })
     }
 }
 
@@ -108,6 +112,11 @@ pub async fn run(
     tasks: &Tasks,
 ) -> Result<(), Error> {
     let settings = Arc::new(config.settings);
+    let listing_error = watch::Sender::new(None);
+    let manager = config.service_manager;
+    // The time limit counts from the start of the process, also while the kubelet waits for the runtime.
+    let fed = manager.clone().feed_watchdog(tasks.clone(), listing_error.subscribe());
+    tasks.spawn_until_shutdown("kubelet watchdog", fed);
     let Some(ctx) = context(settings, client.clone(), tasks).await? else { return Ok(()) };
     let settings = &ctx.settings;
     if let Err(error) = ctx.volumes.reconstruct().await {
@@ -119,7 +128,6 @@ pub async fn run(
         let heartbeats = Heartbeats { client, node, duration, clock: ctx.clock.clone() };
         heartbeats.start(tasks.shutdown().clone()).map_err(Error::Thread)?;
     }
-    let listing_error = watch::Sender::new(None);
     if settings.serve {
         serve(&ctx, &pods, listing_error.subscribe()).await?;
     }
@@ -134,6 +142,7 @@ pub async fn run(
         tracing::warn!(%error, "serve the Pod resources API; monitoring agents see no devices");
     }
     start(&ctx, &pods, client, listing_error);
+    manager.ready();
     tasks.shutdown().stopping().await;
     Ok(())
 }

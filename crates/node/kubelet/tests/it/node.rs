@@ -133,7 +133,12 @@ impl Node {
         client: Option<client::Client>,
     ) {
         let tasks = Tasks::new(Shutdown::new());
-        let config = Config { settings, heartbeats: None, rotate_certificates: false };
+        let config = Config {
+            settings,
+            heartbeats: None,
+            rotate_certificates: false,
+            service_manager: Default::default(),
+        };
         let inner = tasks.clone();
         tasks.spawn("kubelet", async move { kubelet::run(config, client, &inner).await.unwrap() });
         self.kubelet = Some(tasks);
