@@ -169,7 +169,13 @@ impl Binder {
         let classes = self.classes.list();
         let waiting = self.waiting(&claim.metadata);
         for _ in 0..MOST_WRITES {
-            let around = Surroundings { volumes: &volumes, classes: &classes, waiting: &waiting };
+            let provisions = self.context.config.dynamic_provisioning;
+            let around = Surroundings {
+                volumes: &volumes,
+                classes: &classes,
+                waiting: &waiting,
+                provisions,
+            };
             let Plan { write, event, .. } = plan_claim(&claim, &around);
             self.record(event.as_ref(), |_| OwnerOf::new(CLAIMS, &claim.metadata));
             let Some(write) = write else { return Ok(()) };

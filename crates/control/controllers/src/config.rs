@@ -33,10 +33,15 @@ pub struct Config {
     pub root_ca: Option<String>,
     /// The private key in PEM that signs the tokens of Secrets; `None` fills no Secrets.
     pub token_key: Option<String>,
+    /// The time after the last use of an unused token of a former release after which it is invalidated, and after that
+    /// until it is deleted.
+    pub token_clean_up_period: Duration,
     /// The interval between two checks of node health.
     pub node_monitor_period: Duration,
     /// The time without a heartbeat after which a node is unhealthy.
     pub node_monitor_grace_period: Duration,
+    /// The same for a node whose kubelet has not reported yet.
+    pub node_startup_grace_period: Duration,
     /// The number of terminated Pods above which the oldest are deleted; 0 for no limit.
     pub terminated_pod_threshold: usize,
     /// The CA certificate and key in PEM that sign certificate requests; `None` signs none.
@@ -53,6 +58,12 @@ pub struct Config {
     pub eviction: EvictionRates,
     /// The number of endpoints in a slice.
     pub max_endpoints_per_slice: usize,
+    /// The number of addresses of a subset of Endpoints that are mirrored.
+    pub max_mirrored_per_subset: usize,
+    /// `false` if no controller collects the dependents of deleted objects.
+    pub garbage_collection: bool,
+    /// `false` if claims are bound only to existing volumes.
+    pub dynamic_provisioning: bool,
     /// The feature gates.
     pub features: FeatureGates,
     /// The source of the addresses of LoadBalancer Services.
@@ -138,8 +149,10 @@ impl Default for Config {
             allocate_node_cidrs: false,
             root_ca: None,
             token_key: None,
+            token_clean_up_period: Duration::from_secs(8760 * 3600),
             node_monitor_period: Duration::from_secs(5),
             node_monitor_grace_period: Duration::from_secs(50),
+            node_startup_grace_period: Duration::from_secs(60),
             terminated_pod_threshold: 12_500,
             signing: None,
             signers: BTreeMap::new(),
@@ -148,6 +161,9 @@ impl Default for Config {
             disable_force_detach: false,
             eviction: EvictionRates::default(),
             max_endpoints_per_slice: 100,
+            max_mirrored_per_subset: 1000,
+            garbage_collection: true,
+            dynamic_provisioning: true,
             features: FeatureGates::default(),
             load_balancer: LoadBalancerSource::default(),
             metrics: Metrics::default(),
@@ -178,6 +194,7 @@ impl Config {
             },
             "NodeLifecycleController": {
                 "NodeMonitorGracePeriod": GoDuration::from(self.node_monitor_grace_period),
+                "NodeStartupGracePeriod": GoDuration::from(self.node_startup_grace_period),
             },
             "PodGCController": {"TerminatedPodGCThreshold": self.terminated_pod_threshold},
             "CSRSigningController": {"ClusterSigningDuration": GoDuration::from(self.signing_duration)},
@@ -231,14 +248,26 @@ const FORMER: &[(&str, &str)] = &[
     ("root-ca-cert-publisher", "root-ca-certificate-publisher-controller"),
     ("serviceaccount", "serviceaccount-controller"),
     ("serviceaccount-token", "serviceaccount-token-controller"),
+    ("legacy-service-account-token-cleaner", "legacy-serviceaccount-token-cleaner-controller"),
     ("statefulset", "statefulset-controller"),
+    ("ttl", "ttl-controller"),
+    ("route", "node-route-controller"),
+    ("cloud-node-lifecycle", "cloud-node-lifecycle-controller"),
     ("ttl-after-finished", "ttl-after-finished-controller"),
     ("validatingadmissionpolicy-status", "validatingadmissionpolicy-status-controller"),
 ];
 
-/// Upstream's controllers that are not implemented here. Naming one is not an error.
-const NOT_IMPLEMENTED: &[&str] =
-    &["legacy-serviceaccount-token-cleaner-controller", "node-route-controller", "ttl-controller"];
+/// Upstream's controllers that do nothing without a cloud, or without a feature gate that is rejected here. Naming one
+/// is not an error.
+const INERT: &[&str] = &[
+    "cloud-node-lifecycle-controller",
+    "node-route-controller",
+    "storageversion-garbage-collector-controller",
+];
+
+/// Upstream's controllers that are not implemented. They can only be switched off.
+const LACKING: &[&str] =
+    &["selinux-warning-controller", "service-ca-certificate-publisher-controller"];
 
 fn full_name(name: &str) -> &str {
     FORMER.iter().find(|(former, _)| *former == name).map_or(name, |(_, name)| name)
@@ -246,6 +275,9 @@ fn full_name(name: &str) -> &str {
 
 impl Config {
     pub(crate) fn enables(&self, name: &str) -> bool {
+        if name == "garbage-collector-controller" && !self.garbage_collection {
+            return false;
+        }
         let controllers = || self.controllers.iter().map(String::as_str);
         let off = controllers().any(|c| c.strip_prefix('-').is_some_and(|c| full_name(c) == name));
         let on = controllers().any(|c| full_name(c) == name);
@@ -255,8 +287,10 @@ impl Config {
     /// Returns the first name in the list that is neither one of `names` nor known otherwise.
     pub(crate) fn unknown_controller(&self, names: &[&str]) -> Option<&str> {
         let unknown = |listed: &&String| {
-            let name = full_name(listed.strip_prefix('-').unwrap_or(listed));
-            name != "*" && !NOT_IMPLEMENTED.contains(&name) && !names.contains(&name)
+            let off = listed.strip_prefix('-').map(full_name);
+            let name = off.unwrap_or_else(|| full_name(listed));
+            let is_lacking = off.is_some_and(|name| LACKING.contains(&name));
+            name != "*" && !INERT.contains(&name) && !is_lacking && !names.contains(&name)
         };
         self.controllers.iter().find(unknown).map(String::as_str)
     }
@@ -277,5 +311,13 @@ mod tests {
         assert!(list("*,token-cleaner-controller").enables("token-cleaner-controller"));
         assert!(!list("*,-deployment-controller").enables("deployment-controller"));
         assert!(!list("job-controller").enables("deployment-controller"));
+        let collector = "garbage-collector-controller";
+        assert!(list("*").enables(collector));
+        assert!(!Config { garbage_collection: false, ..list(collector) }.enables(collector));
+        let unknown = |text: &str| list(text).unknown_controller(&[]).map(str::to_owned);
+        assert_eq!(unknown("*,-route,cloud-node-lifecycle,-selinux-warning-controller"), None);
+        for name in ["selinux-warning-controller", "-nonsense", "nonsense"] {
+            assert_eq!(unknown(name).as_deref(), Some(name));
+        }
     }
 }

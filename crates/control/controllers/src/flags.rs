@@ -85,6 +85,9 @@ pub struct Args {
     /// File with the private key that signs the tokens of service accounts in Secrets
     #[arg(long)]
     pub service_account_private_key_file: Option<PathBuf>,
+    /// Time without use after which a token Secret of a former release is invalidated, and then deleted
+    #[arg(long)]
+    pub legacy_service_account_token_clean_up_period: Option<GoDuration>,
     /// Every controller writes as its own service account; `false` is refused
     #[arg(long, go_bool(), default_value = "true")]
     pub use_service_account_credentials: bool,
@@ -94,6 +97,9 @@ pub struct Args {
     /// Time without a heartbeat after which a node is unhealthy
     #[arg(long)]
     pub node_monitor_grace_period: Option<GoDuration>,
+    /// Time until the first report of its kubelet after which a node is unhealthy
+    #[arg(long)]
+    pub node_startup_grace_period: Option<GoDuration>,
     /// Number of terminated Pods above which the oldest are deleted; 0 for no limit
     #[arg(long)]
     pub terminated_pod_gc_threshold: Option<usize>,
@@ -136,6 +142,18 @@ pub struct Args {
     /// Number of endpoints in an EndpointSlice, at most 1000
     #[arg(long, default_value_t = 100, allow_hyphen_values = true)]
     pub max_endpoints_per_slice: i64,
+    /// Number of addresses of a subset of Endpoints that are mirrored to EndpointSlices, at most 1000
+    #[arg(long, default_value_t = 1000, allow_hyphen_values = true)]
+    pub mirroring_max_endpoints_per_subset: i64,
+    /// Delete the dependents of deleted objects; must be the same for the API server
+    #[arg(long, go_bool(), default_value = "true")]
+    pub enable_garbage_collector: bool,
+    /// Request volumes for claims from the provisioners of their classes
+    #[arg(long, go_bool(), default_value = "true")]
+    pub enable_dynamic_provisioning: bool,
+    /// Time that the controllers have to stop
+    #[arg(long)]
+    pub controller_shutdown_timeout: Option<GoDuration>,
     /// Ranges of addresses for Services of type LoadBalancer. Without them service-lb-controller, which --controllers
     /// switches on, gives the nodes' own addresses
     #[arg(long, value_delimiter = ',')]
@@ -159,7 +177,6 @@ pub struct Args {
 pub struct Tables;
 
 const BATCHES: &str = "changes are batched as they come";
-const DEFAULT: &str = "upstream's default is kept";
 const NO_CLOUD: &str = "clouds have controller managers of their own";
 const DRIVERS: &str = "volumes are made by drivers' own provisioners";
 const WORKERS: &str = "the number of workers is fixed";
@@ -191,11 +208,8 @@ impl known::Tables for Tables {
             ("concurrent-ttl-after-finished-syncs", true, WORKERS),
             ("concurrent-validating-admission-policy-status-syncs", true, WORKERS),
             ("configure-cloud-routes", false, NO_CLOUD),
-            ("controller-shutdown-timeout", true, DEFAULT),
             ("controller-start-interval", true, "all controllers start at once"),
             ("disable-attach-detach-reconcile-sync", false, "changes are watched, not polled"),
-            ("enable-dynamic-provisioning", false, DRIVERS),
-            ("enable-garbage-collector", false, "say it by --controllers"),
             ("enable-hostpath-provisioner", false, DRIVERS),
             ("enable-leader-migration", false, "there is no other instance to migrate from"),
             ("endpoint-updates-batch-period", true, BATCHES),
@@ -203,13 +217,10 @@ impl known::Tables for Tables {
             ("external-cloud-volume-plugin", true, NO_CLOUD),
             ("flex-volume-plugin-dir", true, DRIVERS),
             ("leader-migration-config", true, "there is no other instance to migrate from"),
-            ("legacy-service-account-token-clean-up-period", true, DEFAULT),
             ("min-resync-period", true, "changes are watched, not polled"),
             ("mirroring-concurrent-service-endpoint-syncs", true, WORKERS),
             ("mirroring-endpointslice-updates-batch-period", true, BATCHES),
-            ("mirroring-max-endpoints-per-subset", true, DEFAULT),
             ("namespace-sync-period", true, "changes are watched, not polled"),
-            ("node-startup-grace-period", true, DEFAULT),
             ("pv-recycler-increment-timeout-nfs", true, DRIVERS),
             ("pv-recycler-minimum-timeout-hostpath", true, DRIVERS),
             ("pv-recycler-minimum-timeout-nfs", true, DRIVERS),
@@ -259,8 +270,8 @@ pub enum FlagError {
         "--service-account-private-key-file: {0}; give the private key of the API server's tokens"
     )]
     TokenKey(KeyError),
-    #[error("max-endpoints-per-slice must not be {bound}, but got {given}")]
-    EndpointsPerSlice { bound: &'static str, given: i64 },
+    #[error("{flag} must not be {bound}, but got {given}")]
+    Endpoints { flag: &'static str, bound: &'static str, given: i64 },
     #[error("using the flags --leader-elect-*: {}; correct them", aggregate(.0))]
     LeaderElection(ErrorList),
     #[error(
@@ -300,10 +311,18 @@ impl Args {
             allocate_node_cidrs: self.allocate_node_cidrs,
             root_ca: read("root-ca-file", self.root_ca_file.as_deref())?,
             token_key: self.token_key()?,
+            token_clean_up_period: duration(
+                self.legacy_service_account_token_clean_up_period,
+                defaults.token_clean_up_period,
+            ),
             node_monitor_period: duration(self.node_monitor_period, defaults.node_monitor_period),
             node_monitor_grace_period: duration(
                 self.node_monitor_grace_period,
                 defaults.node_monitor_grace_period,
+            ),
+            node_startup_grace_period: duration(
+                self.node_startup_grace_period,
+                defaults.node_startup_grace_period,
             ),
             terminated_pod_threshold: self
                 .terminated_pod_gc_threshold
@@ -317,7 +336,16 @@ impl Args {
                 large: self.large_cluster_size_threshold,
                 threshold: self.unhealthy_zone_threshold,
             },
-            max_endpoints_per_slice: self.max_endpoints_per_slice()?,
+            max_endpoints_per_slice: endpoints(
+                "max-endpoints-per-slice",
+                self.max_endpoints_per_slice,
+            )?,
+            max_mirrored_per_subset: endpoints(
+                "mirroring-max-endpoints-per-subset",
+                self.mirroring_max_endpoints_per_subset,
+            )?,
+            garbage_collection: self.enable_garbage_collector,
+            dynamic_provisioning: self.enable_dynamic_provisioning,
             features: self.features.gates()?,
             signing_duration: duration(self.cluster_signing_duration, defaults.signing_duration),
             disable_force_detach: self.disable_force_detach_on_timeout,
@@ -392,21 +420,16 @@ impl Args {
         if errors.is_empty() { Ok(lease) } else { Err(FlagError::LeaderElection(errors)) }
     }
 
+    /// Returns the time that the controllers have to stop.
+    pub fn shutdown_timeout(&self) -> Duration {
+        duration(self.controller_shutdown_timeout, Duration::from_secs(10))
+    }
+
     fn load_balancer(&self) -> LoadBalancerSource {
         if self.load_balancer_ranges.is_empty() {
             LoadBalancerSource::Nodes
         } else {
             LoadBalancerSource::Ranges(self.load_balancer_ranges.clone())
-        }
-    }
-
-    fn max_endpoints_per_slice(&self) -> Result<usize, FlagError> {
-        let given = self.max_endpoints_per_slice;
-        let wrong = |bound| Err(FlagError::EndpointsPerSlice { bound, given });
-        match usize::try_from(given) {
-            Ok(number @ 1..=1000) => Ok(number),
-            Ok(1001..) => wrong("more than 1000"),
-            _ => wrong("less than 1"),
         }
     }
 
@@ -430,6 +453,16 @@ impl Args {
                 defaults.initial_readiness,
             ),
         }
+    }
+}
+
+/// Checks a limit of the endpoints in one object.
+fn endpoints(flag: &'static str, given: i64) -> Result<usize, FlagError> {
+    let wrong = |bound| Err(FlagError::Endpoints { flag, bound, given });
+    match usize::try_from(given) {
+        Ok(number @ 1..=1000) => Ok(number),
+        Ok(1001..) => wrong("more than 1000"),
+        _ => wrong("less than 1"),
     }
 }
 
@@ -502,6 +535,11 @@ mod tests {
             "--unhealthy-zone-threshold=0.7",
             "--large-cluster-size-threshold=9",
             "--max-endpoints-per-slice=1000",
+            "--mirroring-max-endpoints-per-subset=7",
+            "--node-startup-grace-period=90s",
+            "--legacy-service-account-token-clean-up-period=48h",
+            "--enable-garbage-collector=false",
+            "--enable-dynamic-provisioning=false",
             "--leader-elect-lease-duration=137s",
             "--leader-elect-renew-deadline=107s",
             "--leader-elect-resource-name=mine",
@@ -513,7 +551,12 @@ mod tests {
         assert_eq!(signers, ["kubernetes.io/kubelet-serving"]);
         assert_eq!((config.eviction.usual, config.eviction.secondary), (2.5, 0.01));
         assert_eq!((config.eviction.threshold, config.eviction.large), (0.7, 9));
-        assert_eq!(config.max_endpoints_per_slice, 1000);
+        assert_eq!((config.max_endpoints_per_slice, config.max_mirrored_per_subset), (1000, 7));
+        assert_eq!(config.node_startup_grace_period, Duration::from_secs(90));
+        assert_eq!(config.token_clean_up_period, Duration::from_secs(48 * 3600));
+        assert!(!config.garbage_collection && !config.dynamic_provisioning);
+        let timeout = |flags: &[&str]| parsed(flags).shutdown_timeout().as_secs();
+        assert_eq!((timeout(&[]), timeout(&["--controller-shutdown-timeout=3s"])), (10, 3));
         assert_eq!((&*config.lease.name, config.lease.lease_duration.as_secs()), ("mine", 137));
     }
 
@@ -535,6 +578,10 @@ mod tests {
             (
                 &["--max-endpoints-per-slice=1001"],
                 "max-endpoints-per-slice must not be more than 1000, but got 1001",
+            ),
+            (
+                &["--mirroring-max-endpoints-per-subset=-1"],
+                "mirroring-max-endpoints-per-subset must not be less than 1, but got -1",
             ),
             (
                 &["--leader-elect-lease-duration=5s"],

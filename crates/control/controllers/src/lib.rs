@@ -50,6 +50,7 @@ mod local_volumes;
 mod namespace;
 mod node_ipam;
 mod node_lifecycle;
+mod node_ttl;
 mod pod_gc;
 mod protection;
 mod quota;

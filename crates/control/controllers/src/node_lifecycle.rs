@@ -117,7 +117,11 @@ impl Lifecycle {
     fn is_silent(&self, node: &Node) -> bool {
         let lease = self.leases.get(&format!("kube-node-lease/{}", node.metadata.name));
         let renewed = lease.and_then(|lease| lease.spec.renew_time.clone());
-        let grace = self.context.config.node_monitor_grace_period;
+        let config = &self.context.config;
+        let grace = match condition(&node.status.conditions, "Ready") {
+            Some(_) => config.node_monitor_grace_period,
+            None => config.node_startup_grace_period,
+        };
         let mut state = self.state();
         let contacts = state.contacts.entry(node.metadata.name.clone()).or_default();
         contacts.is_silent(node, renewed.as_deref(), grace, Instant::now())

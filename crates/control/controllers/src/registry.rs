@@ -4,9 +4,9 @@ use crate::{
     attach_detach, autoscaler, binder, bootstrap_tokens, certificates, cluster_role,
     context::Context, cronjob, daemonset, deployment, device_taints, disruption, endpointslice,
     ephemeral, expander, garbage, job, load_balancer, local_volumes, namespace, node_ipam,
-    node_lifecycle, pod_gc, policy_status, protection, quota, replicaset, resource_claims,
-    resource_pools, root_ca, service_account, service_cidr, statefulset, storage_migration,
-    token_secrets, trust_bundle, ttl,
+    node_lifecycle, node_ttl, pod_gc, policy_status, protection, quota, replicaset,
+    resource_claims, resource_pools, root_ca, service_account, service_cidr, statefulset,
+    storage_migration, token_secrets, trust_bundle, ttl,
 };
 
 /// A controller and its service account.
@@ -43,6 +43,8 @@ static CONTROLLERS: &[Controller] = controllers! {
     // As upstream, it acts as the controller manager itself, because other controllers' accounts may need it.
     "serviceaccount-token-controller" as "system:kube-controller-manager" on ["secrets" "serviceaccounts"]
         = token_secrets::start;
+    "legacy-serviceaccount-token-cleaner-controller" as "legacy-service-account-token-cleaner"
+        on ["secrets" "serviceaccounts"] = token_secrets::start_cleaner;
     "root-ca-certificate-publisher-controller" as "root-ca-cert-publisher" on ["namespaces" "configmaps"]
         = root_ca::start;
     "replicaset-controller" as "replicaset-controller" on ["replicasets" "pods"] = replicaset::start;
@@ -122,6 +124,7 @@ static CONTROLLERS: &[Controller] = controllers! {
     "kube-apiserver-serving-clustertrustbundle-publisher-controller"
         as "kube-apiserver-serving-clustertrustbundle-publisher" on ["clustertrustbundles"] if "ClusterTrustBundle"
         = trust_bundle::start;
+    "ttl-controller" as "ttl-controller" on ["nodes"] = node_ttl::start;
     "node-ipam-controller" as "node-controller" on ["nodes"] = node_ipam::start;
 };
 

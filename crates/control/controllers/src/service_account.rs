@@ -1,17 +1,16 @@
 //! Creates the service account `default` in every namespace.
 
-use api_meta::PartialObject;
 use client::{Error, Resource, WorkQueue};
 use serde_json::{Value, json};
 
 use crate::{
     context::{Context, synced},
     shared::Watched,
-    views::Namespace,
+    views::{Namespace, ServiceAccount},
 };
 
 /// Reports whether the account must be created.
-fn plan(namespace: Option<&Namespace>, account: Option<&PartialObject>) -> bool {
+fn plan(namespace: Option<&Namespace>, account: Option<&ServiceAccount>) -> bool {
     namespace.is_some_and(|ns| ns.status.phase != "Terminating" && !ns.metadata.terminating())
         && account.is_none()
 }
@@ -19,7 +18,7 @@ fn plan(namespace: Option<&Namespace>, account: Option<&PartialObject>) -> bool 
 pub(crate) fn start(context: Context) {
     let queue = WorkQueue::default();
     let namespaces = context.watch::<Namespace>(Resource::NAMESPACES);
-    let accounts = context.watch::<PartialObject>(Resource::SERVICE_ACCOUNTS);
+    let accounts = context.watch::<ServiceAccount>(Resource::SERVICE_ACCOUNTS);
     namespaces.on_key(&queue);
     let retries = queue.clone();
     accounts.on(move |change| {
@@ -39,7 +38,7 @@ pub(crate) fn start(context: Context) {
 async fn reconcile(
     context: &Context,
     namespaces: &Watched<Namespace>,
-    accounts: &Watched<PartialObject>,
+    accounts: &Watched<ServiceAccount>,
     name: &str,
 ) -> Result<(), Error> {
     let account = accounts.get(&format!("{name}/default"));

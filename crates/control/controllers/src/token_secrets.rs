@@ -1,9 +1,11 @@
 //! Fills Secrets of type `kubernetes.io/service-account-token` with a token of their service account, and deletes those
 //! whose account is gone.
 
+mod cleaner;
+
 use std::{collections::BTreeMap, sync::Arc};
 
-use api_meta::{ObjectMeta, PartialObject, Tree as _, null_default};
+use api_meta::{ObjectMeta, Tree as _, null_default};
 use auth::authn::{keys::SigningKey, legacy_token};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use client::{DeleteOptions, Error, NotFoundExt as _, Preconditions, Resource, WorkQueue};
@@ -13,7 +15,10 @@ use serde_json::{Value, json};
 use crate::{
     context::{Context, synced},
     shared::Watched,
+    views::ServiceAccount,
 };
+
+pub(crate) use cleaner::start as start_cleaner;
 
 const TYPE: &str = "kubernetes.io/service-account-token";
 const ACCOUNT: &str = "kubernetes.io/service-account.name";
@@ -91,7 +96,7 @@ fn plan(secret: &TokenSecret, account: Option<&ObjectMeta>, ca: &str) -> Plan {
 struct Controller {
     context: Context,
     secrets: Watched<TokenSecret>,
-    accounts: Watched<PartialObject>,
+    accounts: Watched<ServiceAccount>,
     key: SigningKey,
     /// The CA certificate of the API server, as base64.
     ca: String,
@@ -111,11 +116,18 @@ pub(crate) fn start(context: Context) {
     };
     let queue = WorkQueue::default();
     let secrets = context.watch::<TokenSecret>(Resource::SECRETS);
-    let accounts = context.watch::<PartialObject>(Resource::SERVICE_ACCOUNTS);
-    secrets.on_key_if(&queue, |change| change.new.is_some_and(|new| !new.account.is_empty()));
+    let accounts = context.watch::<ServiceAccount>(Resource::SERVICE_ACCOUNTS);
+    let changed = queue.clone();
+    secrets.on(move |change| match (change.new, change.old) {
+        (Some(new), _) if !new.account.is_empty() => changed.add(change.key.to_owned()),
+        (None, Some(old)) if !old.account.is_empty() => {
+            changed.add(format!("{}/{}", change.key, old.account));
+        }
+        _ => {}
+    });
     let (of_account, waiting) = (secrets.clone(), queue.clone());
     accounts.on(move |change| {
-        let uid = |object: Option<&Arc<PartialObject>>| object.map(|o| o.metadata.uid.clone());
+        let uid = |object: Option<&Arc<ServiceAccount>>| object.map(|o| o.metadata.uid.clone());
         let Some(meta) = change.old.or(change.new).map(|object| &object.metadata) else { return };
         if uid(change.old) == uid(change.new) {
             return;
@@ -135,7 +147,11 @@ pub(crate) fn start(context: Context) {
 }
 
 impl Controller {
+    /// The key is that of a Secret, which is followed by the name of its account if the Secret was deleted.
     async fn reconcile(&self, key: &str) -> Result<(), Error> {
+        if let [namespace, secret, account] = *key.split('/').collect::<Vec<_>>() {
+            return self.remove_reference(namespace, account, secret).await;
+        }
         let Some(secret) = self.secrets.get(key) else { return Ok(()) };
         if secret.account.is_empty() {
             return Ok(());
@@ -143,7 +159,9 @@ impl Controller {
         let account = self.account(&secret).await?;
         match plan(&secret, account.as_ref().map(|account| &account.metadata), &self.ca) {
             Plan::Nothing => Ok(()),
-            Plan::Delete => self.delete(&secret.metadata).await,
+            Plan::Delete => {
+                delete(&self.context, &secret.metadata, "of a service account that is gone").await
+            }
             Plan::Fill => match account {
                 Some(account) => self.fill(&secret.metadata, &account.metadata).await,
                 None => Ok(()),
@@ -152,7 +170,7 @@ impl Controller {
     }
 
     /// Returns the Secret's account. The API server is asked before a Secret is deleted, because informers lag.
-    async fn account(&self, secret: &TokenSecret) -> Result<Option<Arc<PartialObject>>, Error> {
+    async fn account(&self, secret: &TokenSecret) -> Result<Option<Arc<ServiceAccount>>, Error> {
         let (namespace, name) = (&secret.metadata.namespace, &secret.account);
         let known = self.accounts.get(&format!("{namespace}/{name}"));
         if let Some(account) = known.filter(|account| secret.is_of(&account.metadata)) {
@@ -162,21 +180,28 @@ impl Controller {
         Ok(found.or_none()?.map(Arc::new))
     }
 
-    async fn delete(&self, meta: &ObjectMeta) -> Result<(), Error> {
-        let preconditions = Preconditions {
-            uid: Some(meta.uid.clone()),
-            resource_version: Some(meta.resource_version.clone()),
-        };
-        let options =
-            DeleteOptions { preconditions: Some(preconditions), ..DeleteOptions::default() };
-        let (namespace, name) = (&meta.namespace, &meta.name);
-        tracing::info!(%namespace, %name, "deleting the Secret of a service account that is gone");
-        self.context
-            .client
-            .delete(&Resource::SECRETS, namespace, name, &options)
-            .await
-            .or_none()?;
-        Ok(())
+    /// Removes a deleted Secret from the list of its account.
+    async fn remove_reference(
+        &self,
+        namespace: &str,
+        account: &str,
+        secret: &str,
+    ) -> Result<(), Error> {
+        let client = &self.context.client;
+        let is_listed = self
+            .accounts
+            .get(&format!("{namespace}/{account}"))
+            .is_some_and(|account| account.lists(secret));
+        if !is_listed || self.secrets.get(&format!("{namespace}/{secret}")).is_some() {
+            return Ok(());
+        }
+        let accounts = &Resource::SERVICE_ACCOUNTS;
+        let found = client.get::<Value>(accounts, namespace, account).await.or_none()?;
+        let Some(mut found) = found else { return Ok(()) };
+        if let Some(listed) = found["secrets"].as_array_mut() {
+            listed.retain(|reference| reference.text("name") != secret);
+        }
+        client.update::<_, Value>(accounts, namespace, account, &found).await.or_none().map(drop)
     }
 
     /// Adds what the Secret lacks to its present state.
@@ -209,6 +234,18 @@ impl Controller {
         secret.put(&["metadata", "annotations", ACCOUNT_UID], json!(account.uid));
         self.context.client.update::<_, Value>(secrets, namespace, name, &secret).await.map(drop)
     }
+}
+
+/// Deletes a Secret in the state that was seen.
+async fn delete(context: &Context, meta: &ObjectMeta, why: &str) -> Result<(), Error> {
+    let preconditions = Preconditions {
+        uid: Some(meta.uid.clone()),
+        resource_version: Some(meta.resource_version.clone()),
+    };
+    let options = DeleteOptions { preconditions: Some(preconditions), ..DeleteOptions::default() };
+    let (namespace, name) = (&meta.namespace, &meta.name);
+    tracing::info!(%namespace, %name, "deleting the Secret {why}");
+    context.client.delete(&Resource::SECRETS, namespace, name, &options).await.or_none().map(drop)
 }
 
 #[cfg(test)]

@@ -16,7 +16,11 @@ use client::Client;
 use encryption::Encryption;
 use store::{Store, embedded::Embedded};
 
-use crate::{failure::Failure, process::GRACE, serving_flags};
+use crate::{
+    failure::Failure,
+    process::{GRACE, drain},
+    serving_flags,
+};
 
 fn client(kubeconfig: &Path, agent: &str) -> Result<Client, Failure> {
     Ok(Client::from_kubeconfig_file(kubeconfig, agent)?)
@@ -93,14 +97,7 @@ pub(crate) async fn kube_apiserver(
         () = tasks.shutdown().stopping() => api.wind_down().await,
         () = serving.shutdown().stopping() => {}
     }
-    let drained = serving.drain(GRACE).await;
-    if !drained.unfinished.is_empty() {
-        tracing::warn!(tasks = ?drained.unfinished, "ended with tasks still running");
-    }
-    match serving.failure() {
-        Some(failure) => Err(failure.to_string().into()),
-        None => Ok(()),
-    }
+    drain(&serving, GRACE).await
 }
 
 /// Opens the stores that the flags name. etcd may be shared with upstream's API servers; a directory is used by this
@@ -179,10 +176,13 @@ pub(crate) async fn kube_controller_manager(
         page: None,
         configuration: config.configz(),
     };
-    diagnostics::serve(pages, &tasks).await?;
+    let running = rt::Tasks::new(tasks.shutdown().child());
+    diagnostics::serve(pages, &running).await?;
     // This task renews the lease, so the controllers' computations must not delay it.
-    let tasks = tasks.on_own_threads(component);
-    Ok(controllers::run(config, move |name| accounts.client(name), &tasks).await?)
+    let apart = running.on_own_threads(component);
+    let ended = controllers::run(config, move |name| accounts.client(name), &apart).await;
+    let drained = drain(&running, args.shutdown_timeout()).await;
+    ended.map_err(Failure::from).and(drained)
 }
 
 /// Runs the scheduler, which assigns Pods to nodes

@@ -155,12 +155,17 @@ where
     });
     tasks.spawn_until_shutdown("memory", return_free_memory());
     let result = component(tasks.clone()).await.map_err(Into::into);
-    let drained = tasks.drain(GRACE).await;
+    result.and(drain(&tasks, GRACE).await)
+}
+
+/// Stops tasks, which have `grace` to end. The error is the essential task that stopped them.
+pub(crate) async fn drain(tasks: &rt::Tasks, grace: Duration) -> Result<(), Failure> {
+    let drained = tasks.drain(grace).await;
     if !drained.unfinished.is_empty() {
         tracing::warn!(tasks = ?drained.unfinished, "ended with tasks still running");
     }
     match tasks.failure() {
-        Some(failure) => result.and(Err(failure.to_string().into())),
-        None => result,
+        Some(failure) => Err(failure.to_string().into()),
+        None => Ok(()),
     }
 }

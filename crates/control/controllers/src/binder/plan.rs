@@ -69,6 +69,8 @@ pub(super) struct Surroundings<'a> {
     pub(super) classes: &'a [Arc<StorageClass>],
     /// The names of the claim's unscheduled Pods.
     pub(super) waiting: &'a [String],
+    /// `false` if no provisioner may be asked for a volume.
+    pub(super) provisions: bool,
 }
 
 fn status(target: Target, status: Value) -> Write {
@@ -213,6 +215,9 @@ fn unbound_claim(claim: &VolumeClaim, around: &Surroundings<'_>) -> Plan {
     if named.is_empty() {
         let message = "no persistent volumes available for this claim and no storage class is set";
         return pending.with_event(false, "FailedBinding", message);
+    }
+    if !around.provisions {
+        return pending;
     }
     match class {
         Some(class) => provision(claim, class, pending),

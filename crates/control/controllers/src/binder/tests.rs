@@ -37,7 +37,10 @@ fn class(name: &str, more: Value) -> Arc<StorageClass> {
 
 fn planned(claim: &Value, volumes: &[Value], classes: &[Arc<StorageClass>]) -> Plan {
     let volumes: Vec<_> = volumes.iter().map(|volume| Arc::new(read(volume))).collect();
-    plan_claim(&read(claim), &Surroundings { volumes: &volumes, classes, waiting: &[] })
+    plan_claim(
+        &read(claim),
+        &Surroundings { volumes: &volumes, classes, waiting: &[], provisions: true },
+    )
 }
 
 /// The volume that a claim gets, or the Event that explains why it gets none.
@@ -145,6 +148,9 @@ fn class_decides_provisioner_and_binding_time() {
     let annotations = &write.change["metadata"]["annotations"];
     assert_eq!(annotations["volume.kubernetes.io/storage-provisioner"], "test/p");
     assert_eq!(annotations["volume.beta.kubernetes.io/storage-provisioner"], "test/p");
+    let around = Surroundings { volumes: &[], classes: &classes, waiting: &[], provisions: false };
+    let without = plan_claim(&read(&scheduled), &around);
+    assert!(without.event.is_none() && without.write.is_none_or(|w| w.subresource == "status"));
     let told = merged(&scheduled, &write.change);
     assert!(
         outcome(&told, &[], &classes).starts_with("ExternalProvisioning: Waiting for a volume")
@@ -246,7 +252,12 @@ impl World {
     fn reconcile(&mut self, key: &str) -> bool {
         let Some(seen) = self.seen.get(key).cloned() else { return false };
         let (plan, other) = if is_claim(key) {
-            let around = Surroundings { volumes: &self.volumes(), classes: &[], waiting: &[] };
+            let around = Surroundings {
+                volumes: &self.volumes(),
+                classes: &[],
+                waiting: &[],
+                provisions: true,
+            };
             (plan_claim(&read(&seen), &around), String::new())
         } else {
             let volume: PersistentVolume = read(&seen);

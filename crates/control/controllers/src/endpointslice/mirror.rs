@@ -17,8 +17,6 @@ use crate::{
 };
 
 const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
-/// The number of addresses of one subset that are mirrored.
-const MAX_ADDRESSES: usize = 1000;
 
 /// The content of a mirrored slice.
 #[derive(Debug, PartialEq)]
@@ -28,22 +26,19 @@ struct DesiredSlice {
     endpoints: Vec<Endpoint>,
 }
 
-fn desired(endpoints: &Endpoints) -> Vec<DesiredSlice> {
+/// Returns the slices of Endpoints, with at most `most` addresses of each subset. Ready ones come first.
+fn desired(endpoints: &Endpoints, most: usize) -> Vec<DesiredSlice> {
     let mut out: Vec<DesiredSlice> = Vec::new();
     for subset in endpoints.subsets.as_array().into_iter().flatten() {
         let mut ports: Vec<SlicePort> = subset.items("ports").iter().map(port).collect();
         ports.sort();
+        let of = |field: &str, ready: bool| {
+            subset.items(field).iter().map(move |address| (address, ready))
+        };
+        let addresses = of("addresses", true).chain(of("notReadyAddresses", false)).take(most);
         for family in ["IPv4", "IPv6"] {
-            let of = |field: &str, ready: bool| -> Vec<Endpoint> {
-                subset
-                    .items(field)
-                    .iter()
-                    .filter_map(|address| endpoint(address, family, ready))
-                    .collect()
-            };
-            let mut endpoints = of("addresses", true);
-            endpoints.extend(of("notReadyAddresses", false));
-            endpoints.truncate(MAX_ADDRESSES);
+            let of_family = |(address, ready)| endpoint(address, family, ready);
+            let endpoints: Vec<Endpoint> = addresses.clone().filter_map(of_family).collect();
             match out.iter_mut().find(|w| w.family == family && w.ports == ports) {
                 _ if endpoints.is_empty() => {}
                 Some(same) => same.endpoints.extend(endpoints),
@@ -120,7 +115,8 @@ async fn reconcile(
     existing.retain(|slice| slice.managed_by(MANAGER));
     let source = endpoints.get(key);
     let source = source.filter(|e| is_mirrored(e, services.get(key).as_deref()));
-    let plan = source.as_ref().map(|source| desired(source)).unwrap_or_default();
+    let most = context.config.max_mirrored_per_subset;
+    let plan = source.as_ref().map(|source| desired(source, most)).unwrap_or_default();
     let resource = &Resource::ENDPOINT_SLICES;
     for (at, slice) in plan.iter().enumerate() {
         let Some(source) = &source else { continue };
@@ -196,7 +192,7 @@ mod tests {
 
     #[test]
     fn mirrors_subsets_per_address_family() {
-        let slices = desired(&endpoints(json!({})));
+        let slices = desired(&endpoints(json!({})), 1000);
         let found_slices: Vec<_> =
             slices.iter().map(|s| (s.family, s.endpoints.len(), s.ports[0].port)).collect();
         assert_eq!(found_slices, [("IPv4", 2, Some(5432)), ("IPv6", 1, Some(5432))]);
@@ -204,6 +200,11 @@ mod tests {
             (slices[0].endpoints[0].conditions.ready, slices[0].endpoints[1].conditions.ready),
             (true, false)
         );
+        let counts = |most| -> Vec<usize> {
+            let slices = desired(&endpoints(json!({})), most);
+            slices.iter().map(|slice| slice.endpoints.len()).collect()
+        };
+        assert_eq!((counts(2), counts(1)), (vec![1, 1], vec![1]), "the limit is for both families");
     }
 
     #[test]

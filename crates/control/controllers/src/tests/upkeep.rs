@@ -159,6 +159,44 @@ async fn allocates_separate_node_ranges() {
 }
 
 #[tokio::test]
+async fn annotates_nodes_with_time_to_cache() {
+    let cluster = Cluster::start(&["ttl-controller"], Config::default());
+    let api = &cluster.api;
+    let annotation = "node.alpha.kubernetes.io/ttl";
+    let hostile = json!({annotation: "-1"});
+    api.create(&Resource::NODES, json!({"metadata": {"name": "a", "annotations": hostile}})).await;
+    api.create(&Resource::NODES, json!({"metadata": {"name": "b"}})).await;
+    api.until("both may cache nothing", |api| {
+        let nodes = api.list(&Resource::NODES, "");
+        nodes.iter().all(|node| node["metadata"]["annotations"][annotation] == "0")
+    })
+    .await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn waits_longer_for_starting_node() {
+    let config = Config {
+        node_monitor_period: Duration::from_millis(20),
+        node_monitor_grace_period: Duration::from_millis(20),
+        node_startup_grace_period: Duration::from_secs(3600),
+        ..Config::default()
+    };
+    let cluster = Cluster::start(&["node-lifecycle-controller"], config);
+    let api = &cluster.api;
+    api.create(&Resource::NODES, json!({"metadata": {"name": "starts"}})).await;
+    let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+    api.create(&Resource::NODES, json!({"metadata": {"name": "silent"}, "status": ready})).await;
+    let ready = |api: &FakeApi, name: &str| {
+        let node = api.get(&Resource::NODES, "", name).unwrap();
+        node["status"]["conditions"][0]["status"].clone()
+    };
+    api.until("the silent node is unknown", |api| ready(api, "silent") == "Unknown").await;
+    assert_eq!(ready(api, "starts"), Value::Null);
+    cluster.stop().await;
+}
+
+#[tokio::test]
 async fn taints_silent_node_and_evicts_pods() {
     let config = Config {
         node_monitor_period: Duration::from_millis(20),

@@ -1,9 +1,10 @@
 //! Publishes facts about the API servers in ConfigMaps: the authorities and headers that extension API servers need to
 //! authenticate requests, and the date since which the use of legacy tokens is tracked.
 
-use api_meta::Tree as _;
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
+use api_meta::Tree as _;
+use auth::authn::legacy_token::TRACKING;
 use client::{Client, Error, NotFoundExt as _, PatchKind, PatchTarget, Resource, WorkQueue};
 use serde_json::{Value, json};
 
@@ -17,7 +18,6 @@ use crate::{
 
 const NAMESPACE: &str = "kube-system";
 const AUTHENTICATION: &str = "extension-apiserver-authentication";
-const TRACKING: &str = "kube-apiserver-legacy-service-account-token-tracking";
 
 /// The interval of checks without a change of the ConfigMap, because the files may change.
 const AGAIN: Duration = Duration::from_secs(60);

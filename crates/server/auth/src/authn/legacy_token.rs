@@ -18,6 +18,9 @@ pub const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
 /// The label of a Secret with the date on which its token was last used.
 pub const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
 
+/// The ConfigMap in kube-system whose field `since` is the date on which the tracking of uses began.
+pub const TRACKING: &str = "kube-apiserver-legacy-service-account-token-tracking";
+
 const SECONDS_A_DAY: i64 = 24 * 3600;
 
 const ISSUER: &str = "kubernetes/serviceaccount";

@@ -15,8 +15,8 @@ use std::{
 use api_config::FeatureGates;
 use api_meta::{Attributes, Authorizer, Changed, Decision, GroupResource, Observer};
 use parking_lot::{RwLock, RwLockWriteGuard};
-pub use refs::POD_MEMBERS;
 use refs::{Object, Refs, pod_refs, volume_refs};
+pub use refs::{POD_MEMBERS, secrets_of_pod};
 use serde_json::Value;
 
 use crate::rbac::{PolicyRule, node_rules};

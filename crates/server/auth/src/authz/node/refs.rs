@@ -1,5 +1,7 @@
 //! Extracts the references of Pods and PersistentVolumes.
 
+use std::collections::BTreeSet;
+
 use api_meta::Tree as _;
 use serde_json::Value;
 
@@ -87,19 +89,7 @@ pub(super) fn pod_refs(namespace: &str, name: &str, pod: &Value) -> Option<Refs>
             spec.opt_text("serviceAccountName")
                 .map(|name| Object::service_account(namespace, name)),
         );
-        objects.extend(
-            spec.items("imagePullSecrets")
-                .iter()
-                .filter_map(|r| Some(Object::secret(namespace, r.opt_text("name")?))),
-        );
-        for list in ["initContainers", "containers", "ephemeralContainers"] {
-            spec.items(list)
-                .iter()
-                .for_each(|container| container_refs(container, namespace, &mut objects));
-        }
-        spec.items("volumes")
-            .iter()
-            .for_each(|volume| source_refs(volume, namespace, name, &mut objects));
+        content_refs(spec, namespace, name, &mut objects);
         let status = &pod["status"];
         let claims =
             spec.items("resourceClaims").iter().chain(status.items("resourceClaimStatuses"));
@@ -111,6 +101,29 @@ pub(super) fn pod_refs(namespace: &str, name: &str, pod: &Value) -> Option<Refs>
     objects.sort_unstable();
     objects.dedup();
     Some(Refs { node, objects })
+}
+
+/// Returns the names of the Secrets that a Pod uses.
+pub fn secrets_of_pod(pod: &Value) -> BTreeSet<String> {
+    let mut objects = Vec::new();
+    content_refs(&pod["spec"], "", "", &mut objects);
+    let secret = |object| match object {
+        Object::Secret(_, name) => Some(name),
+        _ => None,
+    };
+    objects.into_iter().filter_map(secret).collect()
+}
+
+/// Adds the objects from which images are pulled, and containers and volumes are filled.
+fn content_refs(spec: &Value, namespace: &str, pod: &str, objects: &mut Vec<Object>) {
+    let pulls = spec.items("imagePullSecrets").iter();
+    objects.extend(pulls.filter_map(|r| Some(Object::secret(namespace, r.opt_text("name")?))));
+    for list in ["initContainers", "containers", "ephemeralContainers"] {
+        let containers = spec.items(list).iter();
+        containers.for_each(|container| container_refs(container, namespace, objects));
+    }
+    let volumes = spec.items("volumes").iter();
+    volumes.for_each(|volume| source_refs(volume, namespace, pod, objects));
 }
 
 fn container_refs(container: &Value, namespace: &str, objects: &mut Vec<Object>) {
