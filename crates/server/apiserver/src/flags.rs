@@ -34,7 +34,9 @@ use self::{
     tokens::{TokenFlagError, TokenFlags},
     tracing::{TracingFlagError, TracingFlags},
 };
-use crate::config::{Config, Egress, EgressError, FrontProxy, ProxyClient, TokenKeys};
+use crate::config::{
+    Config, Egress, EgressError, FrontProxy, InFlightLimits, ProxyClient, TokenKeys,
+};
 pub use crate::config::{RuntimeConfig, RuntimeConfigError};
 
 /// Runs kube-apiserver: serves the Kubernetes API.
@@ -169,6 +171,12 @@ pub struct Args {
     /// Flags that are refused
     #[command(flatten)]
     pub refused: KnownFlags<Refused>,
+    /// Queue requests by priority and fairly. Without it, the two limits count requests, and 0 is no limit
+    #[arg(long, go_bool(), default_value = "true")]
+    pub enable_priority_and_fairness: bool,
+    /// Let deletions wait for the garbage collector; must be the same for the controller manager
+    #[arg(long, go_bool(), default_value = "true")]
+    pub enable_garbage_collector: bool,
     /// The number of concurrent read requests; added to that of mutating ones
     #[arg(long, default_value_t = 400)]
     pub max_requests_inflight: u32,
@@ -343,7 +351,10 @@ impl Args {
                 not_ready: self.default_not_ready_toleration_seconds,
                 unreachable: self.default_unreachable_toleration_seconds,
             },
+            components: Default::default(),
             seats: self.seats()?,
+            in_flight: self.in_flight(),
+            garbage_collection: self.enable_garbage_collector,
             election_lease: self.elections.lease()?,
             tracing: self.tracing.exporter()?,
         })
@@ -405,9 +416,15 @@ impl Args {
     fn seats(&self) -> Result<u32, FlagError> {
         let (reading, mutating) = (self.max_requests_inflight, self.max_mutating_requests_inflight);
         match reading.saturating_add(mutating) {
-            0 => Err(FlagError::Seats { reading, mutating }),
+            0 if self.enable_priority_and_fairness => Err(FlagError::Seats { reading, mutating }),
             seats => Ok(seats),
         }
+    }
+
+    /// Returns the limits that replace flow control.
+    fn in_flight(&self) -> Option<InFlightLimits> {
+        let (reading, mutating) = (self.max_requests_inflight, self.max_mutating_requests_inflight);
+        (!self.enable_priority_and_fairness).then_some(InFlightLimits { reading, mutating })
     }
 
     fn advertise(&self) -> Result<IpAddr, FlagError> {
@@ -498,9 +515,7 @@ const IGNORED: &[Flag] = &[
     ("delete-collection-workers", true, TUNING),
     ("emulation-forward-compatible", false, "one version of the API is served"),
     ("enable-aggregator-routing", false, "requests are always sent to the endpoints of a Service"),
-    ("enable-garbage-collector", false, "it is always on"),
     ("enable-logs-handler", false, "/logs is not served"),
-    ("enable-priority-and-fairness", false, "it is always on"),
     ("endpoint-reconciler-type", true, LEASES),
     ("etcd-count-metric-poll-period", true, "objects are counted as they change"),
     ("etcd-db-metric-poll-interval", true, "the size is read with every compaction"),

@@ -57,9 +57,10 @@ pub use api_config::FeatureGates;
 pub use auditing::AuditError;
 pub use config::{
     AuditLogOptions, AuditOptions, AuditWebhookOptions, AuthenticationOptions,
-    AuthorizationOptions, Batch as AuditBatch, Config, Egress, EgressError, FrontProxy,
-    Mode as AuditMode, OidcOptions, PeerOptions, ProxyClient, ServingOptions,
-    Throttle as AuditThrottle, TokenKeys, TokenWebhookOptions, WebhookMode as AuditWebhookMode,
+    AuthorizationOptions, Batch as AuditBatch, ComponentAddresses, Config, Egress, EgressError,
+    FrontProxy, InFlightLimits, Mode as AuditMode, OidcOptions, PeerOptions, ProxyClient,
+    ServingOptions, Throttle as AuditThrottle, TokenKeys, TokenWebhookOptions,
+    WebhookMode as AuditWebhookMode,
 };
 pub use handlers::plugins::AdmissionError;
 pub use peers::PeersError;
@@ -100,6 +101,7 @@ use crate::{
         compute::Compute,
         flow_metrics::FlowMetrics,
         health::Instruments,
+        in_flight::Places,
         in_process::{InProcessTransport, own_client, system},
         metrics::{RequestMetrics, ServerMetrics, deprecated_apis, watch_lists},
         pipeline::Server,
@@ -204,6 +206,7 @@ pub async fn start_with(
     let peers = Arc::new(Peers::new(&config, backends.clone(), &metrics)?);
     let kubelets = Kubelets::new(&config).map_err(StartError::KubeletClient)?;
     let encodings = Encodings::of(&config.features);
+    let places = config.in_flight.map(Places::new);
     let server = Arc::new_cyclic(|server| {
         let pool = Arc::new(Pool::new(&config, cache.clone(), own_client(server.clone())));
         let state = State {
@@ -233,6 +236,7 @@ pub async fn start_with(
             aggregation,
             peers,
             encodings,
+            places,
         }
     });
     let api = ApiServer { server, runtime: rt::HomeRuntime::current() };

@@ -223,7 +223,10 @@ pub fn config(bind: SocketAddr, directory: &Path) -> apiserver::Config {
         disable_admission: vec![],
         admission_file: None,
         default_tolerations: Default::default(),
+        components: Default::default(),
         seats: apiserver::Config::SEATS,
+        in_flight: None,
+        garbage_collection: true,
         request_timeout: apiserver::Config::REQUEST_TIMEOUT,
         // Tests run without optimization, which takes many times as long.
         processor_time: apiserver::Config::PROCESSOR_TIME * 20,

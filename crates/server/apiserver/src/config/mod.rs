@@ -36,6 +36,31 @@ pub(crate) use self::runtime::{COORDINATION_GATE, gate_of};
 pub use self::runtime::{RuntimeConfig, RuntimeConfigError};
 pub use self::serving::ServingOptions;
 
+/// The addresses of the components that ComponentStatuses show.
+#[derive(Clone, Copy, Debug)]
+pub struct ComponentAddresses {
+    /// The address of the controller manager.
+    pub controller_manager: SocketAddr,
+    /// The address of the scheduler.
+    pub scheduler: SocketAddr,
+}
+
+impl Default for ComponentAddresses {
+    fn default() -> Self {
+        let local = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        Self { controller_manager: local(10257), scheduler: local(10259) }
+    }
+}
+
+/// The numbers of concurrent requests; zero is no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InFlightLimits {
+    /// The limit of requests that only read.
+    pub reading: u32,
+    /// The limit of other requests.
+    pub mutating: u32,
+}
+
 /// The configuration of an API server, independent of its source (flags or an embedding program).
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -120,8 +145,14 @@ pub struct Config {
     pub admission_file: Option<PathBuf>,
     /// The time for which Pods tolerate a lost node, unless they set their own.
     pub default_tolerations: DefaultTolerationSeconds,
+    /// The components that ComponentStatuses show.
+    pub components: ComponentAddresses,
     /// The number of seats that flow control distributes.
     pub seats: u32,
+    /// The limits of concurrent requests instead of flow control.
+    pub in_flight: Option<InFlightLimits>,
+    /// `false` if nothing collects the dependents of deleted objects, so that deletions do not wait for it.
+    pub garbage_collection: bool,
     /// The maximum duration of a request. It waits in a queue for at most a quarter of it.
     pub request_timeout: Duration,
     /// The maximum processor time of one request.

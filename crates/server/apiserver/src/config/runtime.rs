@@ -42,15 +42,13 @@ const STAGES: [(&str, &[Stage]); 4] = [
 /// The gate of coordinated leader election.
 pub(crate) const COORDINATION_GATE: &str = "CoordinatedLeaderElection";
 
-/// Returns the feature gate without which a resource is not served.
+/// Returns the feature gate without which a resource is not served. As upstream, other kinds on demand are served
+/// without the gate of their controllers, which then ignore them.
 pub(crate) fn gate_of(group: &str, resource: &str) -> Option<&'static str> {
     match (group, resource) {
         ("certificates.k8s.io", "clustertrustbundles") => Some("ClusterTrustBundle"),
         ("certificates.k8s.io", "podcertificaterequests") => Some("PodCertificateRequest"),
-        ("coordination.k8s.io", "leasecandidates") => Some(COORDINATION_GATE),
         ("internal.apiserver.k8s.io", "storageversions") => Some("StorageVersionAPI"),
-        ("resource.k8s.io", "devicetaintrules") => Some("DRADeviceTaintRules"),
-        ("resource.k8s.io", "resourcepoolstatusrequests") => Some("DRAResourcePoolStatus"),
         ("storagemigration.k8s.io", "storageversionmigrations") => Some("StorageVersionMigrator"),
         ("scheduling.k8s.io", "podgroups" | "workloads") => Some("GenericWorkload"),
         _ => None,
@@ -248,7 +246,7 @@ mod tests {
         ] {
             assert_eq!(served(flag), expected, "{flag}");
         }
-        assert_eq!(gate_of("resource.k8s.io", "devicetaintrules"), Some("DRADeviceTaintRules"));
+        assert_eq!(gate_of("scheduling.k8s.io", "workloads"), Some("GenericWorkload"));
         assert_eq!(gate_of("resource.k8s.io", "deviceclasses"), None);
     }
 }

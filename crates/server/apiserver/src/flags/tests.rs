@@ -376,6 +376,9 @@ fn rejects_invalid_listener_flags_in_upstreams_words() {
         "invalid configuration: MaxRequestsInFlight=0 and MaxMutatingRequestsInFlight=0; they must add up to something positive"
     );
     assert_eq!(parse(&none[..1]).unwrap().config().unwrap().seats, 200);
+    let without = [none[0], none[1], "--enable-priority-and-fairness=false"];
+    let unlimited = InFlightLimits { reading: 0, mutating: 0 };
+    assert_eq!(parse(&without).unwrap().config().unwrap().in_flight, Some(unlimited));
 }
 
 #[test]

@@ -262,7 +262,8 @@ pub(crate) async fn remove(
             admission::validate(state, &attributes, &Value::Null).await?;
         }
         let old = tree.clone();
-        let at_once = begin(definition, &mut tree, options);
+        let collected = state.config.garbage_collection;
+        let at_once = begin(definition, &mut tree, options, collected);
         if call.dry_run() {
             return Ok(DeleteOutcome::Gone(old));
         }
@@ -317,9 +318,15 @@ async fn store_deleted(
     }
 }
 
-/// Marks the object for deletion. Returns `true` if it can be deleted at once.
-fn begin(definition: &Definition, tree: &mut Value, options: &DeleteOptions) -> bool {
-    set_finalizers(definition, tree, options);
+/// Marks the object for deletion. Returns `true` if it can be deleted at once. `collected` is `true` if a garbage
+/// collector handles the object's dependents.
+fn begin(
+    definition: &Definition,
+    tree: &mut Value,
+    options: &DeleteOptions,
+    collected: bool,
+) -> bool {
+    set_finalizers(definition, tree, options, collected);
     let grace = grace_period(definition, tree, options.grace_period_seconds);
     let already = tree.has("metadata.deletionTimestamp");
     let before = tree.opt_int("metadata.deletionGracePeriodSeconds");
@@ -375,13 +382,35 @@ fn grace_period(definition: &Definition, tree: &Value, requested: Option<i64>) -
 }
 
 /// Sets the finalizers of foreground and orphaning deletion, which the garbage collector removes.
-fn set_finalizers(definition: &Definition, tree: &mut Value, options: &DeleteOptions) {
+fn set_finalizers(
+    definition: &Definition,
+    tree: &mut Value,
+    options: &DeleteOptions,
+    collected: bool,
+) {
     let Some(meta) = tree.at_mut(&["metadata"]).and_then(Value::as_object_mut) else { return };
     let new = !meta.contains_key("deletionTimestamp");
     let mut finalizers: Vec<String> = match meta.get("finalizers").and_then(Value::as_array) {
         Some(list) => list.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
         None => Vec::new(),
     };
+    if collected {
+        set_propagation(definition, &mut finalizers, options);
+    }
+    if let Some(cleanup) = definition.strategy.cleanup.as_ref().filter(|_| new)
+        && !finalizers.iter().any(|f| f == cleanup.finalizer)
+    {
+        finalizers.push(cleanup.finalizer.to_owned());
+    }
+    if finalizers.is_empty() {
+        meta.remove("finalizers");
+    } else {
+        meta.insert("finalizers".to_owned(), json!(finalizers));
+    }
+}
+
+/// Sets the finalizer of the deletion's propagation.
+fn set_propagation(definition: &Definition, finalizers: &mut Vec<String>, options: &DeleteOptions) {
     let default = definition.strategy.orphans.then_some("Orphan");
     let finalizer = match options.propagation().or(default) {
         Some("Foreground") => Some(FOREGROUND),
@@ -396,14 +425,4 @@ fn set_finalizers(definition: &Definition, tree: &mut Value, options: &DeleteOpt
     };
     finalizers.retain(|f| f != FOREGROUND && f != ORPHAN);
     finalizers.extend(finalizer.map(str::to_owned));
-    if let Some(cleanup) = definition.strategy.cleanup.as_ref().filter(|_| new)
-        && !finalizers.iter().any(|f| f == cleanup.finalizer)
-    {
-        finalizers.push(cleanup.finalizer.to_owned());
-    }
-    if finalizers.is_empty() {
-        meta.remove("finalizers");
-    } else {
-        meta.insert("finalizers".to_owned(), json!(finalizers));
-    }
 }

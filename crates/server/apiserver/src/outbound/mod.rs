@@ -1,4 +1,4 @@
-//! Outgoing connections of the API server: to webhooks ([`webhook`]), token issuers, aggregated API servers, kubelets,
+//! Outgoing connections of the API server: to webhooks ([`webhook`]), token issuers, components beside it, aggregated API servers, kubelets,
 //! and proxied Pods, Services and nodes ([`target`]). [`backends`] caches the transports.
 //!
 //! Invariants: responses are limited in size and time, redirects are not followed, and addresses come only from the
@@ -6,6 +6,7 @@
 
 pub(crate) mod aggregated;
 pub(crate) mod backends;
+pub(crate) mod components;
 pub(crate) mod error;
 pub(crate) mod forwarding;
 pub(crate) mod issuer;

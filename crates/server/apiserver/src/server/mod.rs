@@ -6,6 +6,7 @@ pub(crate) mod compute;
 mod edge;
 pub(crate) mod flow_metrics;
 pub(crate) mod health;
+pub(crate) mod in_flight;
 pub(crate) mod in_process;
 mod meter;
 pub(crate) mod metrics;

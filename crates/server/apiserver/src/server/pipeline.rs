@@ -19,6 +19,7 @@ use super::{
     compute::{self, Compute, refusal},
     edge,
     health::{self, Instruments},
+    in_flight::Places,
     metrics::{InFlight, Labels},
     spans,
 };
@@ -49,6 +50,8 @@ pub(crate) struct Server {
     pub(crate) aggregation: Arc<Aggregation>,
     pub(crate) peers: Arc<Peers>,
     pub(crate) encodings: Encodings,
+    /// The places of requests instead of flow control.
+    pub(crate) places: Option<Places>,
 }
 
 /// The user of an in-process request, stored in the request's extensions. Requests from a socket cannot set extensions.
@@ -77,7 +80,7 @@ struct AuthorizedCaller<'a> {
 /// An admitted caller of a request.
 struct Caller {
     user: Arc<UserInfo>,
-    /// The permit of flow control; `None` for a connection.
+    /// The permit of flow control; `None` for a connection, and without flow control.
     permit: Option<flow::Permit>,
     audit: Option<Arc<RequestAudit>>,
     waited: WaitTime,
@@ -233,8 +236,12 @@ impl Server {
         let AuthorizedCaller { user, selectors, audited, timeout } = caller;
         let waited = &in_flight.waited;
         let attributes = selectors.attributes(&user, info);
+        let place = self.places.as_ref().map(|places| places.take(info, &user));
+        let _place = place.transpose().inspect_err(|_| {
+            in_flight.terminated(StatusCode::TOO_MANY_REQUESTS);
+        })?;
         // Connections (exec, logs) hold no seat. A watch holds its seat until it has sent its initial events.
-        let entered = if info.is_connection() {
+        let entered = if info.is_connection() || self.places.is_some() {
             None
         } else {
             let came = Instant::now();

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{admin, config_map, deployment, pod};
+use crate::harness::{admin, config_map, deployment, pod, start};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn enforces_preconditions() {
@@ -84,6 +84,20 @@ async fn follows_propagation_policies() {
     let query = format!("{path}/q?propagationPolicy=Foreground");
     let pending = api.send("DELETE", &query, &[], "").await.ok();
     assert_eq!(pending["metadata"]["finalizers"], json!(["foregroundDeletion"]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deletes_at_once_without_garbage_collector() {
+    let server = start(|config| config.garbage_collection = false).await;
+    let api = server.admin();
+    let path = format!("/apis/apps/v1/namespaces/{}/deployments", api.namespace().await);
+    for policy in ["Foreground", "Orphan"] {
+        api.post(&path, &deployment("d")).await.ok();
+        let one = format!("{path}/d");
+        api.delete(&one, &json!({"propagationPolicy": policy})).await.ok();
+        api.get(&one).await.refused(404, "NotFound");
+    }
+    server.tasks.shutdown().stop();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -174,6 +174,42 @@ async fn serves_others_during_large_list() {
     server.tasks.shutdown().stop();
 }
 
+/// Returns a request to create an object whose body never ends.
+fn endless_post(path: &str) -> http::Request<client::Body> {
+    let begun = Bytes::from_static(b"{\"metadata\": {");
+    let first = futures_util::stream::iter([Ok(Frame::data(begun))]);
+    let body = StreamBody::new(first.chain(futures_util::stream::pending())).boxed_unsync();
+    let request = http::Request::post(path).header("content-type", "application/json");
+    request.body(body).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn counts_requests_without_flow_control() {
+    let limits = apiserver::InFlightLimits { reading: 0, mutating: 1 };
+    let server = start(|config| config.in_flight = Some(limits)).await;
+    let admin = server.admin();
+    let namespace = admin.namespace().await;
+    let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let api = server.tls(Identity::Token(server.powerful_token(&namespace).await));
+    let (holder, request) = (admin.clone(), endless_post(&maps));
+    let holding = tokio::spawn(async move { holder.0.request(request).await });
+    let post = async || api.post(&maps, &config_map("a", json!({"k": "v"}))).await;
+    let until = async |code: u16| {
+        let once = async || if post().await.code == code { Ok(()) } else { Err(()) };
+        rt::retry(Duration::from_secs(10), Duration::from_millis(20), |()| true, once).await
+    };
+    until(429).await.unwrap();
+    let rejected = post().await;
+    assert_eq!(rejected.header("retry-after"), "1");
+    rejected.refused(429, "TooManyRequests");
+    assert_eq!(api.get(&maps).await.code, 200, "reads have places of their own");
+    let by_admin = admin.post(&maps, &config_map("b", json!({"k": "v"}))).await;
+    assert_eq!(by_admin.code, 201, "administrators need no place");
+    holding.abort();
+    until(409).await.unwrap();
+    server.tasks.shutdown().stop();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn times_out_endless_body() {
     let server = start(|config| config.request_timeout = Duration::from_millis(300)).await;
@@ -181,11 +217,7 @@ async fn times_out_endless_body() {
     let maps = format!("/api/v1/namespaces/{}/configmaps", admin.namespace().await);
     let subject = pki::Subject::new("admin").in_group("system:masters");
     let api = server.tls(Identity::issued(&server.authority, subject, validity()));
-    let begun = Bytes::from_static(b"{\"metadata\": {");
-    let first = futures_util::stream::iter([Ok(Frame::data(begun))]);
-    let body = StreamBody::new(first.chain(futures_util::stream::pending())).boxed_unsync();
-    let request = http::Request::post(&maps).header("content-type", "application/json");
-    let answer = api.0.request(request.body(body).unwrap()).await.unwrap();
+    let answer = api.0.request(endless_post(&maps)).await.unwrap();
     assert_eq!(answer.status(), 504);
     let status = answer.into_body().collect().await.unwrap().to_bytes();
     let status: serde_json::Value = serde_json::from_slice(&status).unwrap();

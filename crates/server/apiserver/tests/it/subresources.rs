@@ -1,8 +1,13 @@
 //! Status, scale, binding, eviction and other subresources.
 
+use std::net::SocketAddr;
+
+use futures_util::future::BoxFuture;
+use http::StatusCode;
+use pki::{AltName, Authority, KeyAlgorithm};
 use serde_json::{Value, json};
 
-use crate::harness::{admin, deployment, pod, start};
+use crate::harness::{admin, deployment, listen, pod, start, validity};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn separates_status_from_spec() {
@@ -210,4 +215,55 @@ async fn resizes_shared_resources_of_pod() {
     let reported = api.patch(&format!("{pods}/shared/status"), "strategic", &status).await.ok();
     assert_eq!(reported["status"]["resources"], json!({"limits": {"cpu": "4"}}));
     assert_eq!(reported["status"]["allocatedResources"], json!({"cpu": "1"}));
+}
+
+/// A component that answers its health check with a status and a body of some length.
+struct Component(SocketAddr, StatusCode, usize);
+
+impl serve::Handler for Component {
+    fn handle(
+        &self,
+        request: http::Request<serve::Body>,
+    ) -> BoxFuture<'_, http::Response<serve::Body>> {
+        assert_eq!(request.uri().path(), "/healthz");
+        assert!(request.headers().get(http::header::AUTHORIZATION).is_none());
+        let mut answer = http::Response::new(serve::full("o".repeat(self.2)));
+        *answer.status_mut() = self.1;
+        Box::pin(async { answer })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shows_components_by_their_health() {
+    let authority = Authority::create("components", KeyAlgorithm::EcdsaP256, validity()).unwrap();
+    let component = async |code, length| {
+        let names = vec![AltName::Dns("elsewhere".into())];
+        listen(&authority, names, |address, _| Component(address, code, length)).await.0
+    };
+    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let gone =
+        format!("Get \"https://{unused}/healthz\": dial tcp {unused}: connect: connection refused");
+    let failing = "HTTP probe failed with statuscode: 500";
+    for (address, healthy, message) in [
+        (component(StatusCode::OK, 2).await, "True", "oo"),
+        (component(StatusCode::INTERNAL_SERVER_ERROR, 9).await, "False", failing),
+        (
+            component(StatusCode::OK, 1 << 24).await,
+            "False",
+            "the answer is longer than 10240 bytes",
+        ),
+        (unused, "False", &gone),
+    ] {
+        let server = start(|config| config.components.scheduler = address).await;
+        let path = "/api/v1/componentstatuses";
+        let condition =
+            server.admin().get(&format!("{path}/scheduler")).await.ok()["conditions"][0].take();
+        assert_eq!(condition["status"], healthy, "{condition}");
+        assert!(condition["message"].as_str().unwrap().ends_with(message), "{condition}");
+        let message =
+            server.admin().get(&format!("{path}/nonsense")).await.refused(404, "NotFound");
+        assert_eq!(message, "componentstatus \"nonsense\" not found");
+        server.user("nobody", &[]).get(path).await.refused(403, "Forbidden");
+        server.tasks.shutdown().stop();
+    }
 }

@@ -3,6 +3,7 @@
 
 mod binding;
 mod body;
+mod component_statuses;
 mod connect;
 mod eviction;
 pub(crate) mod kubelet;
@@ -64,7 +65,7 @@ pub(crate) async fn virtual_resource(state: &State, call: &Call) -> Answer {
     match (&*definition.group, &*definition.plural) {
         ("authentication.k8s.io" | "authorization.k8s.io", _) => reviews::create(state, call).await,
         ("", "bindings") => binding::create(state, call).await,
-        ("", "componentstatuses") => reviews::component_statuses(state, call),
+        ("", "componentstatuses") => component_statuses::read(state, call).await,
         _ => Err(Box::new(Status::method_not_allowed())),
     }
 }

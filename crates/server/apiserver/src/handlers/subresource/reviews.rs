@@ -1,7 +1,5 @@
 //! Reviews: requests that are answered but not stored.
 
-use std::sync::Arc;
-
 use api_meta::{GroupResource, Status, Tree as _};
 use auth::{
     authn::review,
@@ -21,7 +19,7 @@ use crate::{
     },
     request::ResponseFormat,
     response,
-    watch_cache::{Feed, store_status},
+    watch_cache::store_status,
 };
 
 /// The kinds of objects that decide whether a service account token is valid.
@@ -78,29 +76,4 @@ pub(super) async fn create(state: &State, call: &Call) -> Answer {
         }
     }
     Ok(response::value(accepted, StatusCode::CREATED, &review))
-}
-
-/// Answers the deprecated ComponentStatus from the state of this process and its stores.
-pub(super) fn component_statuses(state: &State, call: &Call) -> Answer {
-    let one = |(index, feed): (usize, &Arc<Feed>)| {
-        let (status, message) = if feed.is_following() {
-            ("True", "ok")
-        } else {
-            ("False", "the watch cache does not follow the store")
-        };
-        json!({
-            "kind": "ComponentStatus",
-            "apiVersion": "v1",
-            "metadata": {"name": format!("etcd-{index}")},
-            "conditions": [{"type": "Healthy", "status": status, "message": message}],
-        })
-    };
-    let name = call.path.name.as_str();
-    let mut trees: Vec<Value> = state.cache.feeds().iter().enumerate().map(one).collect();
-    trees.retain(|tree| name.is_empty() || tree.name() == name);
-    if trees.is_empty() {
-        return Err(call.not_found());
-    }
-    let (definition, served) = (&call.resource.definition, call.served());
-    Ok(response::computed(definition, served, call.accepted, trees, name.is_empty()))
 }
