@@ -26,6 +26,8 @@ use wire::shorten;
 /// The number of different reasons of one extender that are shown; others are counted together.
 const REASONS_LIMIT: usize = 16;
 const OTHER_REASONS: &str = "node(s) were rejected by an extender for other reasons";
+/// The number of victims that are read at the same time, for an extender that gets them as the API has them.
+const PARALLEL_READS: usize = 16;
 /// The factor between the scores of extenders, up to 10, and those of plugins, up to 100.
 const SCORE_SCALE: i64 = 10;
 
@@ -186,8 +188,12 @@ impl Extenders {
     ) -> Result<Vec<NodeVictims>, CallError> {
         let mut objects = HashMap::new();
         if !extender.caches_nodes {
-            for pod in victims.iter().flat_map(|node| &node.pods) {
-                objects.insert(pod.id.uid.clone(), self.object(pod).await?);
+            let pods: Vec<_> = victims.iter().flat_map(|node| &node.pods).collect();
+            for some in pods.chunks(PARALLEL_READS) {
+                let found = join_all(some.iter().map(|pod| self.object(pod))).await;
+                for (pod, object) in some.iter().zip(found) {
+                    objects.insert(pod.id.uid.clone(), object?);
+                }
             }
         }
         let chosen = extender.preempt(object, victims, &objects).await?;
