@@ -44,7 +44,7 @@ static CONTROLLERS: &[Controller] = controllers! {
     "serviceaccount-token-controller" as "system:kube-controller-manager" on ["secrets" "serviceaccounts"]
         = token_secrets::start;
     "legacy-serviceaccount-token-cleaner-controller" as "legacy-service-account-token-cleaner"
-        on ["secrets" "serviceaccounts"] = token_secrets::start_cleaner;
+        on ["secrets" "serviceaccounts"] = token_secrets::cleaner::start;
     "root-ca-certificate-publisher-controller" as "root-ca-cert-publisher" on ["namespaces" "configmaps"]
         = root_ca::start;
     "replicaset-controller" as "replicaset-controller" on ["replicasets" "pods"] = replicaset::start;

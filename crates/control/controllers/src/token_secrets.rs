@@ -1,7 +1,7 @@
 //! Fills Secrets of type `kubernetes.io/service-account-token` with a token of their service account, and deletes those
 //! whose account is gone.
 
-mod cleaner;
+pub(crate) mod cleaner;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -17,8 +17,6 @@ use crate::{
     shared::Watched,
     views::ServiceAccount,
 };
-
-pub(crate) use cleaner::start as start_cleaner;
 
 const TYPE: &str = "kubernetes.io/service-account-token";
 const ACCOUNT: &str = "kubernetes.io/service-account.name";
@@ -198,7 +196,7 @@ impl Controller {
         let accounts = &Resource::SERVICE_ACCOUNTS;
         let found = client.get::<Value>(accounts, namespace, account).await.or_none()?;
         let Some(mut found) = found else { return Ok(()) };
-        if let Some(listed) = found["secrets"].as_array_mut() {
+        if let Some(listed) = found.at_mut(&["secrets"]).and_then(Value::as_array_mut) {
             listed.retain(|reference| reference.text("name") != secret);
         }
         client.update::<_, Value>(accounts, namespace, account, &found).await.or_none().map(drop)

@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use client::{Informer, Transport as _};
-use http::{Method, Request, StatusCode, header};
+use http::{Method, Request, StatusCode, Uri, header};
 use sched_core::{NodeVictims, Pod, RejectedNode};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -34,7 +34,7 @@ pub(crate) enum CallError {
     Encode { url: String, source: serde_json::Error },
     #[error("Post \"{url}\": {source}")]
     Request { url: String, source: http::Error },
-    #[error("Post \"{url}\": {source}")]
+    #[error("Post \"{url}\": {}", words(source, url))]
     Send { url: String, source: client::Error },
     #[error("Post \"{url}\": context deadline exceeded (Client.Timeout exceeded)")]
     Late { url: String },
@@ -56,6 +56,15 @@ pub(crate) enum CallError {
     NoVictim { url: String, uid: String, node: String },
     #[error("expected at least one victim pod on node {node:?}")]
     NoVictims { node: String },
+}
+
+/// Returns a failure in upstream's words if it is a refused connection.
+fn words(error: &client::Error, url: &str) -> String {
+    let refused = error.cause().to_string().contains("Connection refused");
+    match url.parse::<Uri>().ok().and_then(|uri| uri.into_parts().authority) {
+        Some(address) if refused => format!("dial tcp {address}: connect: connection refused"),
+        _ => error.to_string(),
+    }
 }
 
 /// The nodes that an extender leaves, and those that it rejects.

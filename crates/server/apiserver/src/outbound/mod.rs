@@ -1,5 +1,5 @@
-//! Outgoing connections of the API server: to webhooks ([`webhook`]), token issuers, components beside it, aggregated API servers, kubelets,
-//! and proxied Pods, Services and nodes ([`target`]). [`backends`] caches the transports.
+//! Outgoing connections of the API server: to webhooks ([`webhook`]), token issuers, aggregated API servers, kubelets,
+//! components beside it, and proxied Pods, Services and nodes ([`target`]). [`backends`] caches the transports.
 //!
 //! Invariants: responses are limited in size and time, redirects are not followed, and addresses come only from the
 //! API's objects, the configuration, and the keys of API servers in the store.

@@ -28,6 +28,7 @@ mod dra_driver;
 mod dual_stack;
 mod ecosystem;
 mod encryption;
+mod extenders;
 mod external_ca;
 mod external_etcd;
 mod ha;
