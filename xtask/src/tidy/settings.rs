@@ -19,6 +19,8 @@ const GATES: &str = "crates/api/api-config/src/features.rs";
 
 /// The flags of components that elect a leader.
 const LEASE: &str = "crates/api/api-config/src/leader_election.rs";
+/// The flags of the pages for operators, which the controller manager and the scheduler share.
+const PAGES: &str = "crates/api/api-config/src/page_flags.rs";
 
 /// The TLS flags of components that serve.
 const TLS: &str = "crates/api/api-config/src/tls.rs";
@@ -48,6 +50,7 @@ const COMPONENTS: &[(&str, &[&str])] = &[
             "crates/control/controllers/src/flags/signers.rs",
             "crates/tools/windlass/src/serving_flags.rs",
             LEASE,
+            PAGES,
             TLS,
             GATES,
         ],
@@ -59,6 +62,7 @@ const COMPONENTS: &[(&str, &[&str])] = &[
             "crates/tools/windlass/src/components.rs",
             "crates/tools/windlass/src/serving_flags.rs",
             LEASE,
+            PAGES,
             TLS,
             GATES,
         ],

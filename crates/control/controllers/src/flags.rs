@@ -9,7 +9,7 @@ use std::{
 };
 
 use api_config::{
-    FeatureGateError, FeatureGateFlags, GoDuration, GoFlag as _, LeaderElectionFlags,
+    FeatureGateError, FeatureGateFlags, GoDuration, GoFlag as _, LeaderElectionFlags, PageFlags,
     known::{self, Flag, KnownFlags},
 };
 use api_meta::{Cidr, ErrorList, Path, aggregate};
@@ -28,15 +28,9 @@ pub struct Args {
     /// Kubeconfig file with the address and credentials of the API server
     #[arg(long)]
     pub kubeconfig: PathBuf,
-    /// Kubeconfig file for TokenReviews of requests for metrics and health
-    #[arg(long)]
-    pub authentication_kubeconfig: Option<PathBuf>,
-    /// Kubeconfig file for SubjectAccessReviews of requests for metrics and health
-    #[arg(long)]
-    pub authorization_kubeconfig: Option<PathBuf>,
-    /// Address to serve metrics and health checks on
-    #[arg(long, default_value = "0.0.0.0")]
-    pub bind_address: std::net::IpAddr,
+    /// Flags of the pages for operators
+    #[command(flatten)]
+    pub pages: PageFlags,
     /// Port to serve metrics and health checks on
     #[arg(long, default_value_t = 10257)]
     pub secure_port: u16,

@@ -3,8 +3,8 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use api_config::{
-    FeatureGates, GoFlag as _, KubeSchedulerConfiguration, LeaderElectionFlags, Strictness, decode,
-    gvk,
+    FeatureGates, GoFlag as _, KubeSchedulerConfiguration, LeaderElectionFlags, PageFlags,
+    Strictness, decode, gvk,
     known::{Field, take_ignored},
     scheduler::SCHEDULER_VERSION,
 };
@@ -105,16 +105,10 @@ pub struct Args {
     /// Flags of the lease
     #[command(flatten)]
     pub lease: LeaderElectionFlags,
-    /// Kubeconfig file for TokenReviews of requests for metrics and health
-    #[arg(long)]
-    pub authentication_kubeconfig: Option<PathBuf>,
-    /// Kubeconfig file for SubjectAccessReviews of requests for metrics and health
-    #[arg(long)]
-    pub authorization_kubeconfig: Option<PathBuf>,
-    /// The address to serve metrics and health checks on
-    #[arg(long, default_value = "0.0.0.0")]
-    pub bind_address: std::net::IpAddr,
-    /// The port to serve metrics and health checks on
+    /// Flags of the pages for operators
+    #[command(flatten)]
+    pub pages: PageFlags,
+    /// Port to serve metrics and health checks on
     #[arg(long, default_value_t = 10259)]
     pub secure_port: u16,
 }

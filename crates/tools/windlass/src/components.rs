@@ -165,12 +165,12 @@ pub(crate) async fn kube_controller_manager(
         controllers::ServiceAccounts::from_kubeconfig(&Kubeconfig::load(&args.kubeconfig)?, agent)?;
     let pages = diagnostics::Settings {
         component,
-        address: SocketAddr::new(args.bind_address, args.secure_port),
+        address: SocketAddr::new(args.pages.bind_address, args.secure_port),
         identity: command.diagnostics.identity()?,
         tls: command.diagnostics.policy()?,
         client_ca: args.client_ca_file.clone(),
-        authentication: optional_client(args.authentication_kubeconfig.as_deref(), agent)?,
-        authorization: optional_client(args.authorization_kubeconfig.as_deref(), agent)?,
+        authentication: optional_client(args.pages.authentication_kubeconfig.as_deref(), agent)?,
+        authorization: optional_client(args.pages.authorization_kubeconfig.as_deref(), agent)?,
         metrics: config.metrics.clone(),
         features,
         page: None,
@@ -250,12 +250,12 @@ pub(crate) async fn kube_scheduler(command: &Scheduler, tasks: rt::Tasks) -> Res
     let client = client(&kubeconfig, agent)?;
     let pages = diagnostics::Settings {
         component,
-        address: SocketAddr::new(args.bind_address, args.secure_port),
+        address: SocketAddr::new(args.pages.bind_address, args.secure_port),
         identity: command.diagnostics.identity()?,
         tls: command.diagnostics.policy()?,
         client_ca: command.client_ca_file.clone(),
-        authentication: optional_client(args.authentication_kubeconfig.as_deref(), agent)?,
-        authorization: optional_client(args.authorization_kubeconfig.as_deref(), agent)?,
+        authentication: optional_client(args.pages.authentication_kubeconfig.as_deref(), agent)?,
+        authorization: optional_client(args.pages.authorization_kubeconfig.as_deref(), agent)?,
         metrics: config.metrics.clone(),
         features,
         page: Some(resource_page(&config)),
