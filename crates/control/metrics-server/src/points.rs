@@ -71,7 +71,7 @@ pub(crate) fn read(text: &str, now: i64) -> KubeletMetrics {
     let mut node = Partial::default();
     let mut pods: HashMap<(String, String), BTreeMap<String, Partial>> = HashMap::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
-        let Some((name, labels, value, at)) = sample(line) else { continue };
+        let Some(Sample { name, labels, value, at }) = sample(line) else { continue };
         let at = at.unwrap_or(now);
         if let Some(metric) = name.strip_prefix("node_") {
             node.take(metric, value, at);
@@ -95,7 +95,14 @@ pub(crate) fn read(text: &str, now: i64) -> KubeletMetrics {
     KubeletMetrics { node: node.point(), pods: pods.collect() }
 }
 
-type Sample<'a> = (&'a str, Vec<(&'a str, String)>, f64, Option<i64>);
+/// A line of the text format.
+struct Sample<'a> {
+    name: &'a str,
+    labels: Vec<(&'a str, String)>,
+    value: f64,
+    /// The timestamp, if the line has one.
+    at: Option<i64>,
+}
 
 /// Parses a sample: `name{label="value"} 1.5 1700000000000`.
 fn sample(line: &str) -> Option<Sample<'_>> {
@@ -119,7 +126,7 @@ fn sample(line: &str) -> Option<Sample<'_>> {
     let value =
         words.next()?.parse().ok().filter(|value: &f64| value.is_finite() && *value >= 0.0)?;
     let at = words.next().map(str::parse).transpose().ok()?;
-    Some((name, labels, value, at))
+    Some(Sample { name, labels, value, at })
 }
 
 /// Parses a value up to its closing quote, and returns it with the rest.
@@ -241,7 +248,7 @@ mod tests {
     #[test]
     fn skips_malformed_lines() {
         let quote = "container_cpu_usage_seconds_total{container=\"a\\\"}\\n\",namespace=\"n\",pod=\"p\"} 1 2\n";
-        assert_eq!(sample(quote.trim()).unwrap().1[0].1, "a\"}\n");
+        assert_eq!(sample(quote.trim()).unwrap().labels[0].1, "a\"}\n");
         for line in [
             "",
             "a",

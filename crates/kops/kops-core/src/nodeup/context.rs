@@ -68,15 +68,20 @@ pub struct MachineFacts {
 /// A user of a machine.
 #[derive(Clone, Debug)]
 pub struct LocalUser {
+    /// The user name.
     pub name: String,
+    /// The name of the user's group.
     pub group: String,
+    /// The home directory.
     pub home: String,
 }
 
 /// A certificate with its private key, in PEM.
 #[derive(Clone, Debug, Default)]
 pub struct Keypair {
+    /// The certificate.
     pub certificate: String,
+    /// The private key.
     pub key: String,
 }
 

@@ -68,7 +68,7 @@ impl Candidate {
 
     /// Returns the rank under the strategy; the lowest is the best. `None` for invalid versions. As upstream, older
     /// objects come before younger ones of the same versions.
-    fn rank(&self) -> Option<(Version, Version, Timestamp, &str)> {
+    fn rank(&self) -> Option<impl Ord> {
         let emulated = Version::parse(&self.spec.emulation_version).ok()?;
         let binary = Version::parse(&self.spec.binary_version).ok()?;
         let created = self.metadata.creation_timestamp.unwrap_or_default();
