@@ -1,4 +1,4 @@
-//! Decides which requests are the user's: those with the key, to a name of this machine.
+//! Authenticates the user of this machine: a request must have the key and use a name of this machine.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -25,7 +25,7 @@ impl Access {
         format!("/?key={}", self.key)
     }
 
-    /// Returns the header that lets a browser in.
+    /// Returns the header that gives a browser the key as a cookie.
     pub(crate) fn set_cookie(&self) -> String {
         format!("{}={}; Path=/; HttpOnly; SameSite=Strict", self.cookie, self.key)
     }
@@ -51,7 +51,8 @@ impl Access {
     }
 }
 
-/// Reports whether a request names this machine: a web page elsewhere may have a name that resolves to it.
+/// Reports whether a request names this machine. The name of a foreign web site may resolve to this machine's address
+/// (DNS rebinding).
 pub(crate) fn names_this_machine(uri: &Uri, headers: &HeaderMap) -> bool {
     let host = headers.get(header::HOST).and_then(|value| value.to_str().ok());
     let authority = host.or(uri.authority().map(http::uri::Authority::as_str)).unwrap_or_default();

@@ -139,7 +139,7 @@ impl Query<'_> {
     }
 }
 
-/// Checks by one small request that the API server knows the user. Whether it answers otherwise does not matter.
+/// Checks by one small request that the API server accepts the user's credentials. Other errors are ignored.
 pub(crate) async fn check_user(client: &Client) -> Result<(), PageError> {
     match text(client, "/version").await {
         Err(error) if error.status() == StatusCode::UNAUTHORIZED => Err(error),

@@ -171,7 +171,7 @@ impl Dashboard {
                 };
                 self.read(uri, &client, viewer, Some(page)).await
             }
-            // The user may have a cookie: browsers leave it out where a link of another site leads here.
+            // The user may be logged in: browsers send no cookie when the user follows a link from another site.
             Ok(None) => to("/login", None),
             Err(error) => refused(&error),
         }
@@ -216,8 +216,8 @@ impl Dashboard {
     }
 
     /// Returns the first page, which viewers with the same credentials share. Each viewer's credentials are checked
-    /// first, and no other request is sent if the API server does not know them. The counts are sent while the cluster
-    /// is searched for what does not run.
+    /// first, and no other request is sent if the API server does not know them. The counts are sent at once, and the
+    /// problems when the search for them has ended.
     async fn overview(
         &self,
         client: &Client,
@@ -232,14 +232,14 @@ impl Dashboard {
         let (problems, watches) = (self.problems.clone(), self.watches.clone());
         let client = client.clone();
         let (mut sender, found) = oneshot::channel();
-        // The search is a task of its own: a body that the peer does not read is not polled, and a search in it would
-        // keep its permit and its turn without a deadline.
+        // A separate task ends the search at its deadline and returns the permit, even if the peer stops reading: the
+        // body is polled only while the peer reads.
         self.tasks.spawn_until_shutdown("overview", async move {
             let _permit = permit;
             let search = problems.get(viewer, pages::overview::problems(&client, &watches));
             let found = tokio::select! {
                 found = tokio::time::timeout(TIMEOUT, search) => found,
-                // The browser has left.
+                // The browser has closed the connection.
                 () = sender.closed() => return,
             };
             let late = |_| layout::failure(&PageError::Timeout(TIMEOUT).message());
@@ -318,7 +318,7 @@ impl Dashboard {
         response
     }
 
-    /// Returns the timelines of this machine's clusters, which a browser loads again while they grow.
+    /// Returns the timelines of this machine's clusters. The browser reloads the page while steps are added.
     fn timeline(&self) -> Result<Response<Body>, PageError> {
         let mut steps = Vec::new();
         for directory in &self.timelines {
@@ -353,7 +353,7 @@ fn refused(error: &LoginError) -> Response<Body> {
     form(error.status(), Some(&error.to_string()))
 }
 
-/// Leads to another page and may set a cookie, so that no address contains a key.
+/// Redirects to another page and may set a cookie, so that the address no longer contains the key.
 fn to(path: &'static str, cookie: Option<String>) -> Response<Body> {
     let mut response = plain(StatusCode::SEE_OTHER, "");
     response.headers_mut().insert(header::LOCATION, HeaderValue::from_static(path));

@@ -2,10 +2,10 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-/// The place of a part that is sent later. The contents of pages are escaped, so that none of them contains it.
+/// The marker for a part that is sent later. Contents are escaped, so they cannot contain it.
 const LATER: PreEscaped<&str> = PreEscaped("<!--later-->");
 
-/// The style of all pages. It is a file of its own, so that pages need no inline style.
+/// The style sheet of all pages. It has a URL of its own, because the policy of pages forbids inline styles.
 pub(crate) const STYLE: &str = "\
 :root{--back:#fff;--text:#1d2127;--line:#d5dae1;--soft:#f3f6fa;--link:#0b5cad;--bad:#b3261e}\
 @media(prefers-color-scheme:dark){:root{--back:#16181c;--text:#e2e4e8;--line:#3a3f47;--soft:#22262d;--link:#7ab7f5;\
@@ -61,7 +61,7 @@ pub(crate) fn page(title: &str, path: &str, has_login: bool, content: &Markup) -
     document(title, &inside)
 }
 
-/// Returns a part of a page's content that is sent later, and what is shown until then. It must be the content's last.
+/// Returns the text `waiting` and the marker of a part that replaces it later. It must be the end of the content.
 pub(crate) fn later(waiting: &str) -> Markup {
     html! { section { p.waiting { (waiting) } (LATER) } }
 }

@@ -111,7 +111,7 @@ impl Login {
         Ok(Client::new(Arc::new(transport), USER_AGENT))
     }
 
-    /// Checks a token at the API server, and returns the header that lets the browser in.
+    /// Checks a token by a request to the API server, and returns the header that sets the browser's cookie.
     pub(crate) async fn enter(
         &self,
         uri: &Uri,
@@ -136,13 +136,14 @@ impl Login {
     }
 }
 
-/// Checks that a user may see what is not read with the user's rights: measurements, and timelines of this machine.
+/// Checks that a user may see this machine's measurements and timelines. The dashboard does not read them with the
+/// user's rights.
 pub(crate) async fn check_machine(client: &Client) -> Result<(), PageError> {
     let spec = json!({"nonResourceAttributes": {"path": "/metrics", "verb": "get"}});
     if api::is_allowed(client, &spec).await? { Ok(()) } else { Err(PageError::Machine) }
 }
 
-/// Returns the header that removes the cookie, if the user wants it and no other web site.
+/// Returns the header that removes the cookie. Rejects a request that another web site has caused.
 pub(crate) fn leave(uri: &Uri, headers: &HeaderMap) -> Result<String, LoginError> {
     if !is_same_origin(uri, headers) {
         return Err(LoginError::Origin);
@@ -194,7 +195,8 @@ fn is_token(text: &str) -> bool {
     (1..=MAX_TOKEN).contains(&text.len()) && text.bytes().all(is_allowed)
 }
 
-/// Reports whether a form comes from this site. Browsers tell; those of before 2023 name the origin instead.
+/// Reports whether a form comes from this site, by the header `sec-fetch-site`. Browsers from before 2023 send only
+/// `origin`.
 fn is_same_origin(uri: &Uri, headers: &HeaderMap) -> bool {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     if let Some(site) = text("sec-fetch-site") {

@@ -86,12 +86,12 @@ impl Measurements {
         state.samples.push_back((at, totals));
     }
 
-    /// Returns why the last sample is missing.
+    /// Returns the error of the last attempt, if it failed.
     pub(crate) fn error(&self) -> Option<String> {
         self.state.lock().error.clone()
     }
 
-    /// Returns the rates between samples. A restart of the API server, whose counters begin again, gives no rate.
+    /// Returns the rates between samples. A restart of the API server resets its counters, so it gives no rate.
     pub(crate) fn series(&self, now: Instant) -> Series {
         let state = self.state.lock();
         let mut series = Series::default();

@@ -1,5 +1,4 @@
-//! Shares the parts of the first page: viewers with the same credentials see one reading of the cluster while it is
-//! fresh.
+//! Shares the parts of the first page among viewers with the same credentials for a few seconds.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -12,9 +11,9 @@ pub(crate) type Viewer = [u8; 32];
 
 /// The time for which a reading is shown again.
 pub(crate) const FRESH: Duration = Duration::from_secs(3);
-/// The viewers whose readings are kept. Further viewers share none.
+/// The number of viewers whose readings are kept. Each request of a further viewer reads the cluster.
 const VIEWERS: usize = 64;
-/// The readings at the same time. Each needs memory for a whole list.
+/// The number of concurrent readings. Each needs memory for a whole list.
 const READINGS: usize = 2;
 
 /// The last reading of one viewer, and the time of its start. The lock is held while the cluster is read.

@@ -1,4 +1,4 @@
-//! The first page: counts, and what does not run and why.
+//! The first page: the counts of objects, and the objects with a problem.
 
 mod search;
 mod watches;
@@ -24,7 +24,7 @@ const COUNTED: [(&str, &str, &str); 6] = [
     ("Services", "core", "services"),
 ];
 
-/// Renders the part that is read at once: the counts. `?` replaces those that the user may not see.
+/// Renders the counts, which are available at once. A `?` replaces those that the user may not see.
 pub(crate) async fn counts(client: &Client) -> Markup {
     let count = |(title, group, plural): (&'static str, &str, &str)| {
         let resource = Resource::new(group, "v1", plural);
@@ -43,7 +43,7 @@ pub(crate) async fn counts(client: &Client) -> Markup {
     }
 }
 
-/// Renders the part that takes longer: what does not run. A kind that the user may not see is replaced by the reason.
+/// Renders the objects with a problem, which takes longer. For a kind that the user may not list, it shows the error.
 pub(crate) async fn problems(client: &Client, watches: &Watches) -> Markup {
     let found = watches.search(client).await;
     html! {

@@ -1,8 +1,8 @@
-//! Searches a cluster for what does not run, and why.
+//! Finds the objects with a problem, such as Pods that do not run, and the causes.
 //!
-//! Without a cache of them (`watches`), a search reads whole lists with the viewer's own rights: the API server sends
-//! stored objects with little work, and a client skips most of their bytes. Tables, which the API server renders from
-//! the same objects, take several times as long.
+//! Without a cache (`watches`), a search reads whole lists with the viewer's own rights. It does not read tables: the
+//! API server sends stored bytes with little work, but renders a table from decoded objects, which takes several times
+//! as long.
 
 use std::{borrow::Borrow, marker::PhantomData};
 
@@ -17,11 +17,11 @@ use crate::{
     pages::list::{object_path, shortened},
 };
 
-/// The objects of a kind that are searched without a watch: as many nodes as upstream supports in a cluster.
+/// The limit of objects of a kind in a search without a cache: the number of nodes that upstream supports.
 const SEARCHED: usize = 5000;
-/// The longest cause in characters. The API server limits only the size of the object that contains it.
+/// The maximum length of a cause in characters, because the API server limits only the object as a whole.
 const CAUSE: usize = 1000;
-/// The phases of Pods that run or have done so. Failed Pods are also shown by their owners.
+/// The field selector of Pods that neither run nor have succeeded.
 const NOT_RUNNING: &str = "status.phase!=Running,status.phase!=Succeeded";
 
 pub(super) const NODES: Kind =

@@ -1,8 +1,7 @@
 //! Caches of the searched kinds, which all viewers share.
 //!
-//! The kubeconfig's user fills them, so a viewer's rights are checked before a viewer sees their content: the API
-//! server reviews for each search whether the viewer may list the kind in all namespaces. Other viewers search with
-//! their own rights, and see what the API server answers them.
+//! The caches are filled with the rights of the kubeconfig's user. So each search first asks the API server whether
+//! the viewer may list the kind in all namespaces. The dashboard searches for all other viewers with their own rights.
 
 use std::sync::OnceLock;
 
@@ -17,7 +16,7 @@ use super::search::{
 };
 use crate::{api, error::PageError};
 
-/// The index of the objects that are not well, and the value of all of them.
+/// The name of the index of objects with a problem, and the only value in it.
 const UNWELL: &str = "unwell";
 
 /// The caches of all kinds.
@@ -30,7 +29,7 @@ pub(crate) struct Watches {
 /// The watch of one kind.
 struct Watch<T> {
     kind: Kind,
-    /// The cache; not set unless the kubeconfig's user may list and watch the kind.
+    /// The cache, if the kubeconfig's user may list and watch the kind.
     cache: OnceLock<Cache<T>>,
 }
 
@@ -81,7 +80,7 @@ impl<T: Searched> Watch<T> {
     async fn start(&self, client: &Client, tasks: &rt::Tasks) {
         let resource = &self.kind.resource;
         for verb in ["list", "watch"] {
-            // Without an answer, the cache starts when the API server answers.
+            // Start even if this review fails: the informer tries again until the API server answers.
             if matches!(api::may(client, verb, resource).await, Ok(false)) {
                 tracing::debug!(%resource.plural, verb, "the kubeconfig's user may not fill the cache");
                 return;
@@ -106,8 +105,8 @@ impl<T: Searched> Watch<T> {
         }
     }
 
-    /// Reports whether the client's user may list all objects of the kind, and the user who fills the cache still may:
-    /// the cache of a user whose credentials have expired is old.
+    /// Reports whether the viewer may list all objects of the kind, and the user who fills the cache still may. After
+    /// that user's credentials have expired, the cache is outdated.
     async fn may_use(&self, cache: &Cache<T>, client: &Client) -> bool {
         let may_list = |client| api::may(client, "list", &self.kind.resource);
         let (viewer, filler) = future::join(may_list(client), may_list(&cache.client)).await;
