@@ -20,7 +20,7 @@ pub(crate) fn run() -> Result<()> {
     for (path, text) in comparison::render(&root)? {
         write(&root.join(path), text)?;
     }
-    // The packages of `cargo xtask test`, so that cargo builds no crate anew with other features.
+    // The packages of `cargo xtask test`, so that cargo does not rebuild crates with other features.
     let mut test = cargo(["test", "--locked", "--workspace", "--exclude", "e2e"]);
     test.args(["--bin", "windlass", "reference"]);
     pass(test.env("WINDLASS_WRITE_DOCS", "1"))

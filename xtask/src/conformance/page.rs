@@ -56,7 +56,7 @@ struct Cause<'a> {
     text: &'a str,
 }
 
-/// Renders the page of a set, of which `tests` are all tests.
+/// Renders the page of a set of tests. `tests` are all tests in it.
 pub(super) fn render(
     set: Set,
     tests: &[Test],

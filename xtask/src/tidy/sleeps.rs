@@ -8,7 +8,7 @@ use std::{cmp::Ordering, path::Path};
 
 use super::file::{File, tests_of};
 
-/// The files of a simulation, one of which starts the others in paused time.
+/// The files of the simulation, which runs in paused time.
 const SIMULATION: [&str; 2] = [
     "crates/control/controllers/tests/it/simulation",
     "crates/control/controllers/tests/it/simulation.rs",

@@ -17,5 +17,5 @@ pub use self::{
     encode::{to_cbor, watch_event},
 };
 
-/// The encoding of the tag of self-described CBOR, with which all that upstream writes begins.
+/// The encoded tag of self-described CBOR. All CBOR that upstream writes begins with it.
 pub const PREFIX: &[u8] = &[0xd9, 0xd9, 0xf7];

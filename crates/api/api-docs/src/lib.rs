@@ -1,7 +1,9 @@
 //! Upstream's descriptions of built-in types and their members, for OpenAPI documents and `kubectl explain`.
 //!
-//! The build compresses them into the binary. The first use decompresses them. Read [`describe`] first. The schemas
-//! themselves are in `api-schema`.
+//! Read [`describe`] first. The schemas themselves are in `api-schema`.
+//!
+//! Invariants: the texts are those of `k8s-openapi`, from which the build extracts them, so this repository contains
+//! none. They are compressed in the binary until their first use. An existing description is never replaced.
 
 use std::collections::HashMap;
 use std::io::Read as _;

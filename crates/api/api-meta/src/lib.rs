@@ -1,7 +1,7 @@
 //! The vocabulary that all parts of the API share: groups and kinds, names, quantities, selectors, field errors, times,
 //! CIDRs, the API's `Status`, and the interfaces of authorizers and admission plugins.
 //!
-//! Read [`Status`], [`FieldError`] and [`Tree`] first. This crate knows no API types; they are in `api-types`.
+//! Read [`Status`], [`FieldError`] and [`Tree`] first. This crate contains no kinds; their schemas are in `api-schema`.
 //!
 //! Invariants: the crate is pure. It reads no clock and draws no random numbers; callers pass both as arguments. Its
 //! messages are upstream's, because people and programs match on them.

@@ -190,7 +190,7 @@ fn matches(
     }
 }
 
-/// Returns the classes that a claim has, had until now or is changed to, all of which count it.
+/// Returns the classes of a claim: the requested one, the current one and the target of a change. All count it.
 fn volume_attributes_classes(claim: &Value) -> Vec<&str> {
     let fields = [
         "spec.volumeAttributesClassName",

@@ -1,8 +1,8 @@
 //! Estimates the minimum and maximum cost of an expression from the bounds of its variables.
 //!
-//! The numbers decide which rules a CustomResourceDefinition may have, so they are upstream's, with all peculiarities:
-//! the size of a number field is zero, and the items of a list that does not come from a variable have the size of the
-//! variable.
+//! The numbers decide which rules a CustomResourceDefinition may have, so they are upstream's, with all peculiarities.
+//! For example, the size of a number field is zero. The items of a list that does not come from a variable have the
+//! size of the variable.
 
 use crate::{
     ast::{Comprehension, Expr, Kind, Literal, Macro},

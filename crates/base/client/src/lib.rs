@@ -1,11 +1,13 @@
 //! The Kubernetes API client of every component. It reaches the server over a socket or calls it in the same process.
 //!
-//! In process, requests skip the socket and TLS, but run through the server's whole pipeline. A [`Transport`] takes an
-//! `http::Request` and returns an `http::Response`: it is a connection or the server's handler. The frames of an
-//! in-process watch are the server's shared bytes.
+//! Read [`Client`] first, then [`Informer`] and [`WorkQueue`]. A [`Transport`] is a connection or the server's handler
+//! in the same process. This crate defines no API types and no reconcilers.
 //!
-//! Read [`Client`] first, then [`Informer`] and [`WorkQueue`]. Informers hold a projection of the fields that their
-//! reader needs, never a full typed copy. This crate defines no API types and no reconcilers.
+//! Invariants:
+//! - In process, requests skip the socket and TLS, but run through the server's whole pipeline. The frames of such a
+//!   watch are the server's shared bytes.
+//! - Informers hold a projection of the fields that their reader needs, never a full typed copy.
+//! - A key is in a work queue at most once, and at most one worker processes it.
 
 mod credentials;
 mod discovery;

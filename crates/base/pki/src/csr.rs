@@ -135,8 +135,8 @@ impl SigningRequest {
     /// encodes the returned contents and copies no bytes. The approved contents are therefore the contents that
     /// authenticate.
     ///
-    /// Ambiguous and unknown contents are rejected: any number of common names but one, attributes of several kinds in
-    /// one set, unknown attributes and extensions, repeated extensions, and names for which Kubernetes has no field.
+    /// Ambiguous and unknown contents are rejected: none or several common names, attributes of several kinds in one
+    /// set, unknown attributes, unknown or repeated extensions, and names for which Kubernetes has no field.
     ///
     /// [`Authority::sign_request`]: crate::Authority::sign_request
     pub fn info(&self) -> Result<RequestInfo, Error> {

@@ -79,7 +79,7 @@ impl RunLimits {
     ///
     /// # Errors
     ///
-    /// Returns an error if the program cannot be started or exceeds a limit. An exit code is none.
+    /// Returns an error if the program cannot be started or exceeds a limit. A nonzero exit code is not an error.
     pub async fn run(self, command: &mut Command, input: &[u8]) -> Result<RunOutput, RunError> {
         if !input.is_empty() {
             command.stdin(Stdio::piped());

@@ -12,8 +12,8 @@ use rustls::{
 };
 use rustls_pki_types::{CertificateDer, UnixTime};
 
-/// Accepts every client certificate whose key signed the handshake. Authentication verifies the chain, because Go's
-/// servers, and hence Kubernetes' clients, expect a 401 and not a TLS alert.
+/// Accepts every client certificate whose key signed the handshake. Authentication verifies the chain, because
+/// Kubernetes' clients expect a 401, as from Go's servers, and not a TLS alert.
 #[derive(Debug)]
 pub(crate) struct RequestCertificate {
     pub(crate) hints: Vec<DistinguishedName>,

@@ -20,7 +20,7 @@ pub struct Limits {
     /// The number of bytes of responses that a connection may buffer. `None` uses the default, which suits large lists.
     pub send_buffer: Option<usize>,
     /// The probability that a request makes the server close its HTTP/2 connection (GOAWAY), so that the client
-    /// connects anew and a load balancer can choose another server.
+    /// connects again and a load balancer can choose another server.
     pub goaway_chance: f64,
     /// `true` if a connection of HTTP/1.1 may serve several requests.
     pub keep_alive: bool,

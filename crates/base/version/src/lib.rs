@@ -1,4 +1,4 @@
-//! The versions of this build, which all components report.
+//! The versions of this build, which all components report. Read [`BUILD_VERSION`] first.
 //!
 //! The version of the crate itself is that of the release: Kubernetes' version with the release's number as build
 //! metadata, such as `1.36.2+windlass.1`, as other distributions write it. Names of images and the defaults of new

@@ -2,7 +2,8 @@
 //!
 //! [`serve`] is the HTTPS server of the controller manager and the scheduler: health is public, and the API server
 //! authenticates and authorizes the clients of all other pages. Components with a server of their own use [`Slis`] and
-//! [`ComponentInfo`] only. This crate decides nothing about the components and holds no metric of theirs.
+//! [`ComponentInfo`] only. This crate decides nothing about the components and holds no metric of theirs. Read
+//! [`serve`] first.
 //!
 //! Invariant: a client that is not authorized learns from no page but health, which names loops and no causes.
 

@@ -4,10 +4,11 @@
 //! the user, and a SubjectAccessReview authorizes each request. Usage comes from the kubelets' `/metrics/resource`. The
 //! server uses a separate identity for that, which may read nothing else of a node. Read [`start`] first.
 //!
-//! Kubelets are only scraped while clients request metrics. The first request after a pause scrapes all kubelets twice
-//! within about a second, because a rate needs two points. Then they are scraped every 15 seconds, as metrics-server
-//! does, until no request has come for a minute. So an idle cluster has no cost, and the window of the first answer is
-//! short.
+//! Invariants:
+//! - Kubelets are only scraped while clients request metrics, so that an idle cluster has no cost. The first request
+//!   after a pause scrapes all kubelets twice within about a second, because a rate needs two points. Then they are
+//!   scraped every 15 seconds, as by metrics-server, until no request has come for a minute.
+//! - The last two points of each node are kept, and no history.
 
 mod documents;
 mod points;

@@ -48,7 +48,7 @@ pub trait Filter {
     fn check(&self, node: NodeIx) -> Verdict;
     fn reason(&self, number: u32) -> Cow<'static, str>;
 
-    /// Returns an error found while checking nodes because of which no node may be chosen.
+    /// Returns an error that was found while checking nodes. It prevents the choice of any node.
     fn failure(&self) -> Option<String> {
         None
     }

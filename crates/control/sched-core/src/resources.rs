@@ -91,7 +91,7 @@ impl Resources {
     }
 }
 
-/// Returns a Pod's requests: (to reserve, to score with: processor and memory).
+/// Returns the requests to reserve for a Pod, and its processor and memory for scores.
 ///
 /// Init containers run one after another, beside the sidecars that started before them. The result is the maximum of
 /// that and of all containers and sidecars together. Pod-level requests replace the sums.
@@ -108,7 +108,7 @@ pub(crate) fn pod_requests(spec: &PodSpecView) -> (Resources, [i64; 2]) {
     (actual, [scored.cpu, scored.memory])
 }
 
-/// Returns a Pod's limits, by the rules of requests. The overhead raises a limit, and makes none where there is none.
+/// Returns a Pod's limits, by the rules of requests. The overhead increases a limit, but creates none.
 pub(crate) fn pod_limits(spec: &PodSpecView) -> Resources {
     let none = BTreeMap::new();
     let of = |c: &ContainerView| {

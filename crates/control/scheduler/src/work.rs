@@ -114,7 +114,7 @@ impl Worker {
                 self.shared.update(|core, now| decision = core.answer(question.id, answer, now));
             });
             match decision.filter(|_| continued.is_ok()) {
-                // The Pod is gone, or the core was built anew and tries the Pod again.
+                // The Pod is gone, or the core was rebuilt and tries the Pod again.
                 None => return,
                 Some(Decision::Consult(next)) => question = next,
                 Some(decision) => {

@@ -89,8 +89,8 @@ pub fn machine_problems(fleet: &Fleet, spec: &FleetSpec) -> Vec<MachineProblem> 
         .collect()
 }
 
-/// Reports whether a rolling update replaces a machine: it was created from another configuration than its group's, or
-/// at most a third of the validity of the certificates that it got at its creation is left.
+/// Reports whether a rolling update replaces a machine. It does if the machine was created from another configuration
+/// than its group's, or if at most a third of the validity of the machine's certificates is left.
 pub fn is_outdated(machine: &Machine, group: &Group) -> bool {
     is_outdated_at(machine, group, rt::now())
 }

@@ -2,7 +2,8 @@
 //! [`channels`] applies the add-ons, [`dns_controller`] publishes names in DNS, [`protokube`] backs up etcd, and
 //! [`manager_ctl`] restores a backup.
 //!
-//! They support machines of cloud local. `kops-core` decides; this crate gathers facts and carries the decisions out.
+//! They support machines of cloud local, and nodeup also control planes of cloud metal with systemd (`systemd.rs`).
+//! `kops-core` decides; this crate gathers facts and carries the decisions out.
 //! It also defines the names that the machines share with the command `kops`. Read [`nodeup`] first.
 //!
 //! Invariants:

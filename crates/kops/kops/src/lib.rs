@@ -1,8 +1,9 @@
 //! The command `kops`: stores clusters in upstream's layout, and manages their machines.
 //!
 //! Machines of cloud local are [`instances`], derived by [`kops_local`]. Those of AWS are managed by its API (`aws.rs`,
-//! with [`kops_aws`]), or by Terraform with a generated configuration (`terraform.rs`). Other clouds are rejected by
-//! name. The pure part is `kops-core`, and the machines' own programs are in `kops-node`. Read [`run`] first.
+//! with [`kops_aws`]) or by Terraform, and those of GCE by Terraform, with a generated configuration (`terraform.rs`).
+//! For cloud metal, boot configurations are written (`metal.rs`). Other clouds are rejected by name. The pure part is
+//! `kops-core`, and the machines' own programs are in `kops-node`. Read [`run`] first.
 //!
 //! Invariants:
 //! - Stored objects are valid, and a write fails if the object has changed since it was read.

@@ -46,8 +46,9 @@ PathExists=/etc/kubernetes/bootstrap-kubelet.conf
 WantedBy=multi-user.target
 ";
 
-/// Builds our images from the binary, because no registry has them. containerd does not sync what it unpacks and never
-/// unpacks it again, so without `sync` a power loss within half a minute left empty programs in containers.
+/// The unit that builds our images from the binary, because no registry has them. containerd does not sync unpacked
+/// files and never unpacks them again. Without `sync`, a power loss within half a minute left empty programs in
+/// containers.
 const IMAGES_SERVICE: &str = "\
 [Unit]
 Description=Gives containerd the images that came with the system

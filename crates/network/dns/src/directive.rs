@@ -1,7 +1,7 @@
 //! The lines of a Corefile as directives, and the parsers of their arguments.
 //!
-//! Every plugin parses its own options from a [`Directive`]. The grammar is that of Caddy 1: a directive is a line, `{`
-//! at its end opens a block, quotes keep spaces and line breaks, and `#` before a word begins a comment.
+//! Every plugin parses its own options from a [`Directive`]. The grammar is that of Caddy 1. A directive is a line, and
+//! `{` at its end opens a block. Quotes keep spaces and line breaks. A `#` before a word begins a comment.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},

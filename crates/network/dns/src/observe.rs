@@ -46,7 +46,7 @@ impl Default for Metrics {
             cache_entries: registry.gauge("coredns_cache_entries", "Answers in the cache."),
             forward_failures: registry.counter(
                 "coredns_forward_failures_total",
-                "Queries that no server which they are forwarded to has answered.",
+                "Forwarded queries that no upstream server has answered.",
             ),
             panics: registry.counter("coredns_panics_total", "Queries whose answering panicked."),
             registry,

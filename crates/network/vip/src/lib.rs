@@ -1,4 +1,5 @@
-//! The virtual address of the API: one control plane node holds it, and another takes over when that one fails.
+//! The virtual address of the API: one control plane node holds it, and another takes over when that one fails. This
+//! crate does not spread connections over the nodes; `balancer` does.
 //!
 //! A Lease decides which machine holds the address. Each machine uses its own API server. So a machine whose API server
 //! fails, or whose store has no quorum, loses the lease and the address. Read [`run`] first.

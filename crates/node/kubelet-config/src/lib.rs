@@ -1,8 +1,12 @@
 //! The configuration of a kubelet: its command line, `KubeletConfiguration` (kubelet.config.k8s.io/v1beta1), and the
 //! checked [`Settings`] with defaults that all parts of the kubelet read. Read [`Settings`] first.
 //!
-//! A flag's value is merged into the file's object before that is decoded, so flag and field share one parser. Fields
-//! and flags without effect are listed with a reason in `ignored`.
+//! This crate reads files only. It does not read the cluster, and does not apply the settings.
+//!
+//! Invariants:
+//! - A flag's value is merged into the file's object before that is decoded, so flag and field share one parser.
+//! - Fields and flags without effect are listed with a reason in `ignored`. Any other setting that cannot act is an
+//!   error.
 
 mod args;
 mod cloud;

@@ -1,6 +1,12 @@
 //! The resources of a node and their allocation to Pods: the plugins of devices and claims, and the CPU, memory, device
 //! and topology managers. The allocation itself is in `pod-core`. The kubelet starts the tasks of this crate, and asks
 //! for a Pod's allocations. Read [`Placement`] first, then [`Devices`] and [`Claims`].
+//!
+//! Invariants:
+//! - A checkpoint lists an allocation before a container of the Pod starts, and until all of the Pod has ended. So a
+//!   CPU, device or claim has one holder even if the kubelet is killed.
+//! - Checkpoints are in upstream's format, so that each kubelet can take over the other's node.
+//! - A hanging plugin or driver blocks only the Pods that use it, and each for a bounded time.
 
 mod checkpoint;
 mod claims;

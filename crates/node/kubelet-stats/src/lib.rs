@@ -1,8 +1,11 @@
 //! Resource usage of the node, its Pods and their containers, for Prometheus, metrics-server and `kubectl`. It serves
 //! nothing itself; `kubelet-server` does. Read [`Stats`] first.
 //!
-//! Cgroups are read on request and at most once a second. All endpoints use the same reading, and concurrent requests
-//! wait for one that is in progress.
+//! Invariants:
+//! - Cgroups are read on request and at most once a second. All endpoints use the same reading, and concurrent
+//!   requests wait for one that is in progress.
+//! - The disk usage of volumes and logs is measured at most once a minute. A volume's server that does not answer
+//!   delays no request.
 
 mod cadvisor;
 mod disk;

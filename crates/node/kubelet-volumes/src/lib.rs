@@ -1,6 +1,7 @@
 //! The volumes of Pods: one file for each type. Each implements `Plugin` and is listed in `PLUGINS`. This crate does
 //! not decide when volumes are mounted; the Pod's worker in `kubelet` does. Read [`Volumes::mount`] first.
 //!
+//! Invariants:
 //! - A Pod's worker sends the requests to the API server. Work on files, which may be on a server that does not answer,
 //!   runs in [`Operations`].
 //! - A mount is idempotent. It runs at every sync and updates the content.

@@ -2,8 +2,8 @@
 //!
 //! `local-volume-provisioner-controller` creates the PersistentVolumes. A volume's image is created when a Pod first
 //! mounts it, and released a few seconds after the last Pod. A node may not write PersistentVolumes, so both sides use
-//! annotations of the Node: the node publishes its directory, the controller names a volume to remove, and the node
-//! answers in the same annotation.
+//! annotations of the Node. The node publishes its directory in one of them. In another, the controller names a volume
+//! to remove, and the node answers.
 
 use std::{
     collections::BTreeMap,

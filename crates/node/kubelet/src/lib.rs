@@ -4,6 +4,7 @@
 //!
 //! Read [`worker`] first, then [`run()`].
 //!
+//! Invariants:
 //! - Each Pod has one worker task, which observes the runtime, asks `pod-core` for a plan, executes it, and reports.
 //!   Events of the runtime and the API only wake workers, so a lost event delays the work and never changes its result.
 //! - The runtime and the API server hold all state that matters. A restarted kubelet finds its containers by their

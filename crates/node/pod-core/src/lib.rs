@@ -5,6 +5,7 @@
 //! the next steps. [`status()`] computes the status to report. The other modules compute admission, allocations, and a
 //! container's environment, resources, names and files.
 //!
+//! Invariants:
 //! - The crate uses no clock, socket, task or global state. The current time is an argument.
 //! - The plan of a Pod in its desired state has no steps, so a restarted kubelet restarts nothing.
 

@@ -3,7 +3,7 @@
 //!
 //! [`FakeApi`] suffices for controllers and the scheduler: it supports resourceVersions, conflicts, generations,
 //! finalizers, selectors, lists, watches and discovery. It has no defaults, validation or admission; tests that need
-//! those use [`RealApi`]. Production code must not depend on this crate.
+//! those use [`RealApi`]. Read these two first. Production code must not depend on this crate.
 
 mod collector;
 mod csi_driver;

@@ -1,6 +1,6 @@
 //! Splits a YAML 1.1 text into tokens.
 //!
-//! The rules are those of libyaml, from which Go's YAML packages descend: allowed indentation, positions of keys,
+//! The rules are those of libyaml, on which Go's YAML packages are based: allowed indentation, positions of keys,
 //! characters that end a plain scalar. [`super::read`] builds nodes from the tokens.
 
 mod scalars;

@@ -166,7 +166,7 @@ pub(super) async fn apply(
     })
 }
 
-/// Deletes an object that was created for a file. An object that existed before, or that was created anew by others,
+/// Deletes an object that was created for a file. An object that existed before, or that others have created again,
 /// stays.
 pub(super) async fn delete(
     client: &Client,

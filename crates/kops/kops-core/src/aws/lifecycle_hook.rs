@@ -1,7 +1,7 @@
 //! The lifecycle hooks of scaling groups.
 //!
-//! AWS lists hooks only group by group. So that a comparison needs no call per group, a tag on the group records each
-//! hook once it exists, and a group is only queried if a wanted hook has no such tag.
+//! AWS lists hooks only group by group. To avoid a call for each group, a tag on the group records each hook that was
+//! created. A group is only queried if a wanted hook has no such tag.
 
 use std::collections::BTreeSet;
 

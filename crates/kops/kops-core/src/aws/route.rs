@@ -11,7 +11,7 @@ use super::{
 
 const ROUTE_TABLES: Listing =
     Listing { operation: "DescribeRouteTables", list: "routeTableSet", id: "routeTableId" };
-/// The members of a route in answers, of which one is its target.
+/// The members of a route in answers. One of them has a value, the route's target.
 const TARGETS: [&str; 6] = [
     "gatewayId",
     "natGatewayId",

@@ -13,7 +13,7 @@ use crate::{
 
 /// The default range of node ports.
 const NODE_PORTS: (i64, i64) = (30000, 32767);
-/// The prefix of the keys by which the cluster autoscaler knows the taints of a future Node.
+/// The prefix of the tags that tell the cluster autoscaler the taints of future Nodes.
 const TAINT: &str = "k8s.io/cluster-autoscaler/node-template/taint/";
 
 /// Returns the subnets of a group. The spec's validation has checked their names.
@@ -60,7 +60,7 @@ pub(super) fn node_ports(spec: &Value) -> Result<(i64, i64), Error> {
     }
 }
 
-/// Returns the labels by which the cluster autoscaler knows the taints of a group's future Nodes.
+/// Returns the labels that tell the cluster autoscaler the taints of a group's future Nodes.
 pub(super) fn taint_labels(group: &Object) -> BTreeMap<String, String> {
     let mut labels = BTreeMap::new();
     for taint in group.spec.texts("taints") {

@@ -92,7 +92,7 @@ pub struct Service {
     pub running: bool,
     /// `true` if the unit restarts after a file that it names has changed.
     pub smart_restart: bool,
-    /// `false` for a unit of which only the file is written.
+    /// `true` to enable, start and stop the unit; `false` to write only its file.
     pub manage_state: bool,
 }
 

@@ -17,7 +17,7 @@ use crate::{
     records::address_data,
 };
 
-/// The zones, of which only the first has addresses.
+/// The zones. Only the first one has addresses.
 const ZONES: [&str; 4] =
     ["localhost.", "0.in-addr.arpa.", "127.in-addr.arpa.", "255.in-addr.arpa."];
 const POINTER: &str = "1.0.0.127.in-addr.arpa.";

@@ -27,7 +27,7 @@ pub(crate) struct TemplatePlugin {
     class: DNSClass,
     kind: RecordType,
     zones: Vec<Name>,
-    /// The expressions, of which the first match counts; empty for all names.
+    /// The expressions for names; the first match counts. Empty for all names.
     matches: Vec<Regex>,
     answers: Vec<Template>,
     additionals: Vec<Template>,

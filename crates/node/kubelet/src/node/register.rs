@@ -272,7 +272,7 @@ mod tests {
             |exists, seconds| missing.is_due(exists, start + Duration::from_secs(seconds));
         assert!(!is_due(true, 0) && !is_due(false, 100) && !is_due(false, 129));
         assert!(is_due(false, 130));
-        // A Node that comes back counts anew.
+        // The thirty seconds start again after the Node was there.
         assert!(!is_due(true, 131) && !is_due(false, 132) && !is_due(false, 161));
     }
 

@@ -67,8 +67,8 @@ impl Storage {
     ///
     /// # Errors
     ///
-    /// Fails if a value is malformed, names a resource that is not a stored built-in one or a resource twice, or if a
-    /// resource would be separated from one that it must stay together with.
+    /// Returns an error if a value is malformed, if it names a resource twice or one that is not built in and stored,
+    /// or if it separates resources that must be in one store.
     pub fn overrides(&self) -> Result<Vec<EtcdOverride>, OverrideError> {
         if self.etcd_servers_overrides.is_empty() {
             return Ok(Vec::new());

@@ -1,5 +1,5 @@
-//! Merges the aggregated discovery of peers into that of this server, as upstream does: the order of each server is
-//! kept, and a resource of several servers has the verbs and subresources of all of them.
+//! Merges the aggregated discovery of peers into that of this server, as upstream does. The order of each server is
+//! kept. A resource of several servers has the verbs and subresources of all of them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

@@ -1,6 +1,7 @@
-//! The other API servers of the cluster, which may serve resources that this one does not serve, such as during an
-//! upgrade: the resources of each ([`Peers`]), and the discovery that shows them ([`merge`]). A request for such a
-//! resource is forwarded instead of answered with 404, which controllers would take for its deletion.
+//! The other API servers of the cluster: their resources ([`Peers`]), and the discovery that shows them ([`merge`]).
+//!
+//! A peer may serve resources that this server does not, such as during an upgrade. A request for such a resource is
+//! forwarded. The answer 404 would tell controllers that its objects are deleted.
 //!
 //! Not responsible for: finding the peers, which is done by [`crate::reconcilers::peers`].
 //!

@@ -86,7 +86,7 @@ impl UnknownToken {
 pub struct BearerToken<'a> {
     /// The token as it was presented.
     pub token: &'a str,
-    /// The audiences of which the token must have one.
+    /// The accepted audiences. The token must have at least one of them.
     pub audiences: &'a [String],
     /// The time of the request.
     pub now: Timestamp,
