@@ -198,9 +198,9 @@ impl Queue {
         Some(waiting.pod.clone())
     }
 
-    /// Delays the Pods of a namespace by the duration of a decision for one of them, in milliseconds, if it was long. So
-    /// long decisions for one namespace take at most half of the time while Pods of others wait. Reports whether it was
-    /// long.
+    /// Delays the Pods of a namespace by the duration of a decision for one of them, in milliseconds, if it was long.
+    /// So long decisions for one namespace take at most half of the time while Pods of others wait. Reports whether it
+    /// was long.
     pub(crate) fn charge(&mut self, namespace: &Arc<str>, duration: u64, now: u64) -> bool {
         let long = duration >= LONG;
         if long {

@@ -123,8 +123,8 @@ impl<'a> SlicePorts<'a> {
     }
 }
 
-/// The largest number of pairs of a Service's ports with its addresses and endpoints that a node serves. Each pair is at
-/// least one rule, and a small object can have millions.
+/// The largest number of pairs of a Service's ports with its addresses and endpoints that a node serves. Each pair is
+/// at least one rule, and a small object can have millions.
 pub const MAX_PAIRS: usize = 1 << 16;
 
 /// Returns the ports of a Service that a node serves: as many as have at most [`MAX_PAIRS`], and at least one.

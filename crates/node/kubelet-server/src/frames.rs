@@ -1,5 +1,5 @@
-//! Frames of WebSockets (RFC 6455 §5). The content of a client's message is returned as it arrives, so that a message of
-//! any size, finished or not, takes no memory.
+//! Frames of WebSockets (RFC 6455 §5). The content of a client's message is returned as it arrives, so that a message
+//! of any size, finished or not, takes no memory.
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _};

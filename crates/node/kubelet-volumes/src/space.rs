@@ -22,8 +22,8 @@ const MOUNT: u64 = 64 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpaceError {
     #[error(
-        "the volumes of the Pod take more than {} MiB in total, with 64 KiB for each volume; use fewer volumes or select \
-         fewer keys",
+        "the volumes of the Pod take more than {} MiB in total, with 64 KiB for each volume; use fewer volumes or \
+         select fewer keys",
         MAX_SPACE >> 20
     )]
     Pod,

@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, DownwardAPIVolumeFile, KeyToPath, Po
 use crate::fields::{FieldError, NodeFacts, field, resource_field};
 
 /// The largest space of the files that the kubelet writes for a Pod, in bytes. A Pod may name the same key for any
-/// number of files, and they are in the node's memory, outside of the Pod's memory limit. It is the size of 64 ConfigMaps
-/// of the largest size.
+/// number of files, and they are in the node's memory, outside of the Pod's memory limit. It is the size of 64
+/// ConfigMaps of the largest size.
 pub const MAX_SPACE: u64 = 64 << 20;
 
 /// The space that each file and directory takes at least, in bytes.

@@ -50,7 +50,7 @@ fn ports_of<'a>(
         .collect()
 }
 
-/// Returns the CIDRs that may use the addresses of a Service's load balancer, once for all of its ports; `None` for all.
+/// Returns the CIDRs that may use the load balancer's addresses of a Service, once for its ports; `None` for all.
 fn sources(family: Family, config: &Config, service: &Service) -> Option<Rc<[String]>> {
     let spec = &service.spec;
     let ranges = spec.load_balancer_source_ranges.iter();
