@@ -5,13 +5,18 @@ use serde_json::Value;
 
 use crate::strategy::Strategy;
 
-/// Removes `podCertificate` sources of projected volumes (gate `PodCertificateRequest`) from an object with a Pod spec,
-/// unless the old object has one. Their entries stay, and project nothing.
-pub fn drop_pod_certificates(strategy: &Strategy, new: &mut Value, old: Option<&Value>) {
+/// Removes sources of projected volumes, such as `podCertificate` (gate `PodCertificateRequest`), from an object with a
+/// Pod spec, unless the old object has one. Their entries stay, and project nothing.
+pub fn drop_projected_sources(
+    strategy: &Strategy,
+    kind: &str,
+    new: &mut Value,
+    old: Option<&Value>,
+) {
     let uses = |object: &Value| {
         let volumes = object.at(strategy.pod_spec).items("volumes").iter();
         let mut sources = volumes.flat_map(|volume| volume.items("projected.sources"));
-        sources.any(|source| source.has("podCertificate"))
+        sources.any(|source| source.has(kind))
     };
     if strategy.pod_spec.is_empty() || old.is_some_and(uses) {
         return;
@@ -19,7 +24,7 @@ pub fn drop_pod_certificates(strategy: &Strategy, new: &mut Value, old: Option<&
     let Some(spec) = new.at_mut(strategy.pod_spec) else { return };
     for volume in spec.items_mut("volumes") {
         for source in volume.items_mut("projected.sources") {
-            source.remove("podCertificate");
+            source.remove(kind);
         }
     }
 }

@@ -25,7 +25,7 @@ mod strategy;
 pub mod table;
 mod warnings;
 
-pub use gated_fields::{drop_coordinated_fields, drop_pod_certificates, drop_scheduling_group};
+pub use gated_fields::{drop_coordinated_fields, drop_projected_sources, drop_scheduling_group};
 pub use kinds::{CLEANUP, PartPaths, api_approval, service, strategy};
 pub use meta::NameRule;
 pub use pod::security::refuse_privileged;

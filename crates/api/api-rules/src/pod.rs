@@ -45,12 +45,13 @@ pub(crate) static POD: Strategy = Strategy {
     status: Some(status::initial),
     generation: true,
     own_defaults: defaults::pod,
-    own_create: |pod, _| {
-        status::on_create(pod);
+    own_create: |pod, now| {
+        status::on_create(pod, now);
         label_keys::merge(pod);
         app_armor::copy_annotations(pod);
     },
     own_status: |new, old, _| status::on_status_update(new, old),
+    check_status: |new, old, _, errors| status::check(new, old, errors),
     check: check_pod,
     check_create: |pod, errors| {
         app_armor::check(pod, errors);
@@ -102,6 +103,7 @@ const SELECTABLE: [Selectable; 9] = [
 
 fn check_pod(pod: &Value, errors: &mut ErrorList) {
     spec::check(pod.at("spec"), &Path::new("spec"), errors);
+    check_tokens(pod.at("spec"), errors);
     for list in ["initContainers", "containers", "ephemeralContainers"] {
         for (i, container) in pod.at("spec").items(list).iter().enumerate() {
             let image = container.text("image");
@@ -109,6 +111,23 @@ fn check_pod(pod: &Value, errors: &mut ErrorList) {
                 let path = Path::new("spec").child(list).index(i).child("image");
                 let detail = "must not have leading or trailing whitespace";
                 errors.push(FieldError::invalid(&path, image, detail));
+            }
+        }
+    }
+}
+
+/// Reports projected tokens of a Pod without a service account. Pods of a template receive an account later.
+fn check_tokens(spec: &Value, errors: &mut ErrorList) {
+    if !spec.blank("serviceAccountName") {
+        return;
+    }
+    for (i, volume) in spec.items("volumes").iter().enumerate() {
+        for (j, source) in volume.items("projected.sources").iter().enumerate() {
+            if source.has("serviceAccountToken") {
+                let path = Path::new("spec").child("volumes").index(i).child("projected");
+                let path = path.child("sources").index(j).child("serviceAccountToken");
+                let detail = "must not be specified when serviceAccountName is not set";
+                errors.push(FieldError::forbidden(&path, detail));
             }
         }
     }

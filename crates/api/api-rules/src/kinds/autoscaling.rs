@@ -8,6 +8,7 @@ use crate::{
         FieldRule,
         Rule::{IsOneOf, IsWithin, Named, OneOf, Required, Text, TextIfAny, Within},
     },
+    meta::check_not_negative,
     strategy::Strategy,
 };
 
@@ -61,6 +62,11 @@ pub(crate) static AUTOSCALER: Strategy = Strategy {
             ["scaleUp", "scaleDown"].map(|d| (d, path.child("behavior").child(d)))
         {
             let rules = spec.at("behavior").at(direction);
+            let tolerance = rules.text("tolerance");
+            if Quantity::parse(tolerance).is_ok_and(|tolerance| tolerance.is_negative()) {
+                let detail = "must be greater than or equal to 0";
+                errors.push(FieldError::invalid(&path.child("tolerance"), tolerance, detail));
+            }
             if rules.is_object() && rules.blank("policies") {
                 errors.push(FieldError::required(&path.child("policies"), NO_POLICY));
             }
@@ -70,6 +76,11 @@ pub(crate) static AUTOSCALER: Strategy = Strategy {
         }
     },
     fields: FIELDS,
+    check_status: |new, _, _, errors| {
+        for field in ["currentReplicas", "desiredReplicas"] {
+            check_not_negative(new.at("status"), field, &Path::new("status"), errors);
+        }
+    },
     ..Strategy::PLAIN
 };
 
@@ -150,7 +161,7 @@ const NO_POLICY: &str = "must specify at least one Policy";
 fn check_version(target: &Value, path: &Path, errors: &mut ErrorList) {
     let version = target.text("apiVersion");
     let detail = match version.matches('/').count() {
-        0 if version == "v1" && target.text("kind") == "ReplicationController" => return,
+        0 if target.text("kind") == "ReplicationController" => return,
         0 => "apiVersion must specify API group".to_owned(),
         1 => return,
         _ => format!("unexpected GroupVersion string: {version}"),

@@ -39,7 +39,6 @@ pub(crate) static JOB: Strategy = Strategy {
         let replacement =
             if spec.has("podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
         spec.set_default("podReplacementPolicy", replacement);
-        copy_labels(job);
     },
     own_create: |job, _| {
         if !job.flag("spec.manualSelector") {
@@ -47,20 +46,11 @@ pub(crate) static JOB: Strategy = Strategy {
         }
         copy_labels(job);
     },
+    own_update: |new, _, _| copy_labels(new),
     check: check_job,
-    check_create: |job, errors| {
-        let uid = job.uid();
-        let label = job.at("spec.template.metadata.labels").get(UID_LABEL);
-        if !job.flag("spec.manualSelector") && label.and_then(Value::as_str) != Some(uid) {
-            let path = Path::new("spec.template.metadata.labels").key(UID_LABEL);
-            errors.push(FieldError::invalid(
-                &path,
-                label.cloned().unwrap_or_default(),
-                format!("must be '{uid}'"),
-            ));
-        }
-    },
+    check_create: |job, errors| check_generated(job, &Value::Null, errors),
     check_update: check_job_update,
+    check_status: |new, _, _, errors| check_job_status(new, errors),
     selectable: &[("status.successful", |job| job.int("status.succeeded").to_string())],
     warnings: |job, old| job_warnings(job, old, "spec"),
     pod_spec: "spec.template.spec",
@@ -127,6 +117,38 @@ fn generate_selector(job: &mut Value) {
     }
     if let Some(labels) = job.map_mut("spec.selector.matchLabels") {
         labels.entry(UID_LABEL).or_insert(uid);
+    }
+}
+
+/// Reports generated labels of the template and a generated selector that a client changed. A Job of an old release
+/// has fewer labels: those that the old Job lacks are not required.
+fn check_generated(job: &Value, old: &Value, errors: &mut ErrorList) {
+    const LABELS: &str = "spec.template.metadata.labels";
+    if job.flag("spec.manualSelector") {
+        return;
+    }
+    let (uid, name) = (job.uid(), job.name());
+    for (label, want) in
+        [(UID_LABEL, uid), ("controller-uid", uid), (NAME_LABEL, name), ("job-name", name)]
+    {
+        if !old.is_null() && old.at(LABELS).get(label).is_none() {
+            continue;
+        }
+        let (path, detail) = (Path::new(LABELS).key(label), format!("must be '{want}'"));
+        match job.at(LABELS).get(label) {
+            None => errors.push(FieldError::required(&path, detail)),
+            Some(found) if found.as_str() != Some(want) => {
+                errors.push(FieldError::invalid(&path, found.clone(), detail));
+            }
+            Some(_) => {}
+        }
+    }
+    let selector = job.at("spec.selector");
+    let labels = selector.at("matchLabels");
+    let by = if labels.get(UID_LABEL).is_some() { UID_LABEL } else { "controller-uid" };
+    if *labels != json!({by: uid}) || !selector.blank("matchExpressions") {
+        let detail = "`selector` not auto-generated";
+        errors.push(FieldError::invalid(&Path::new("spec.selector"), selector.clone(), detail));
     }
 }
 
@@ -215,9 +237,24 @@ fn check_job_spec(
             "requires indexed completion mode",
         ));
     }
+    if spec.has("successPolicy") && spec.text("completionMode") != "Indexed" {
+        let found = spec.at("successPolicy").clone();
+        let detail = "requires indexed completion mode";
+        errors.push(FieldError::invalid(&path.child("successPolicy"), found, detail));
+    }
     let template = path.child("template");
     check_template(spec.at("template"), selector, &template, errors);
-    check_template_restart(spec.at("template"), &["OnFailure", "Never"], &template, errors);
+    let restart = template.child("spec").child("restartPolicy");
+    match spec.text("template.spec.restartPolicy") {
+        "" | "Always" => {
+            let detail = "valid values: \"OnFailure\", \"Never\"";
+            errors.push(FieldError::required(&restart, detail));
+        }
+        _ => {
+            let allowed = ["OnFailure", "Never"];
+            check_template_restart(spec.at("template"), &allowed, &template, errors);
+        }
+    }
     if spec.has("podFailurePolicy") && spec.text("template.spec.restartPolicy") != "Never" {
         let path = template.child("spec").child("restartPolicy");
         let detail = "only \"Never\" is supported when podFailurePolicy is specified";
@@ -394,6 +431,7 @@ fn validate_go_enum(
 }
 
 fn check_job_update(new: &Value, old: &Value, errors: &mut ErrorList) {
+    check_generated(new, old, errors);
     for field in [
         "spec.selector",
         "spec.completionMode",
@@ -427,6 +465,26 @@ fn check_job_update(new: &Value, old: &Value, errors: &mut ErrorList) {
         }
     }
     check_immutable(&allowed, old, "spec.template", errors);
+}
+
+/// Reports negative counts in the status of a Job, and Pods that would be counted twice.
+fn check_job_status(job: &Value, errors: &mut ErrorList) {
+    let (status, path) = (job.at("status"), Path::new("status"));
+    for field in ["active", "ready", "succeeded", "failed", "terminating"] {
+        check_not_negative(status, field, &path, errors);
+    }
+    let mut seen = HashSet::new();
+    for list in ["succeeded", "failed"] {
+        let path = path.child("uncountedTerminatedPods").child(list);
+        let uids = status.at("uncountedTerminatedPods").items(list);
+        for (i, uid) in uids.iter().map(|uid| uid.as_str().unwrap_or_default()).enumerate() {
+            if uid.is_empty() {
+                errors.push(FieldError::invalid(&path.index(i), uid, "must not be empty"));
+            } else if !seen.insert(uid) {
+                errors.push(FieldError::duplicate(&path.index(i), uid));
+            }
+        }
+    }
 }
 
 fn check_cron_job(cron: &Value, errors: &mut ErrorList) {

@@ -35,7 +35,9 @@ pub(crate) static CONFIG_MAP: Strategy = Strategy {
 pub(crate) static SECRET: Strategy = Strategy {
     own_defaults: encode_strings,
     check: check_secret,
+    check_create: check_account,
     check_update: |new, old, errors| {
+        check_account(new, errors);
         crate::meta::check_immutable(new, old, "type", errors);
         check_immutable(new, old, &["data"], errors);
     },
@@ -91,6 +93,17 @@ fn check_immutable(new: &Value, old: &Value, fields: &[&str], errors: &mut Error
     }
 }
 
+/// Reports a token's Secret that names no service account.
+fn check_account(secret: &Value, errors: &mut ErrorList) {
+    const ANNOTATION: &str = "kubernetes.io/service-account.name";
+    let account = secret.at("metadata.annotations").get(ANNOTATION).and_then(Value::as_str);
+    let is_token = secret.text("type") == "kubernetes.io/service-account-token";
+    if is_token && account.is_none_or(str::is_empty) {
+        let path = Path::new("metadata").child("annotations").key(ANNOTATION);
+        errors.push(FieldError::required(&path, ""));
+    }
+}
+
 fn check_secret(secret: &Value, errors: &mut ErrorList) {
     if check_keys(secret, &["data"], errors) > MAX_BYTES {
         errors.push(FieldError::too_long(&Path::new("data"), MAX_BYTES));
@@ -103,14 +116,6 @@ fn check_secret(secret: &Value, errors: &mut ErrorList) {
         }
     };
     match secret.text("type") {
-        "kubernetes.io/service-account-token" => {
-            let annotation = "kubernetes.io/service-account.name";
-            let account = secret.at("metadata.annotations").get(annotation);
-            if account.and_then(Value::as_str).unwrap_or_default().is_empty() {
-                let path = Path::new("metadata").child("annotations").key(annotation);
-                errors.push(FieldError::required(&path, ""));
-            }
-        }
         "kubernetes.io/dockercfg" => require(".dockercfg", data.key(".dockercfg")),
         "kubernetes.io/dockerconfigjson" => {
             require(".dockerconfigjson", data.key(".dockerconfigjson"));
@@ -119,14 +124,21 @@ fn check_secret(secret: &Value, errors: &mut ErrorList) {
             errors.push(FieldError::required(&data.key("username"), ""));
             errors.push(FieldError::required(&data.key("password"), ""));
         }
-        "kubernetes.io/ssh-auth" => require("ssh-privatekey", data.key("ssh-privatekey")),
+        "kubernetes.io/ssh-auth" if key("ssh-privatekey").is_none_or(str::is_empty) => {
+            errors.push(FieldError::required(&data.key("ssh-privatekey"), ""));
+        }
         "kubernetes.io/tls" => {
             require("tls.crt", data.key("tls.crt"));
             require("tls.key", data.key("tls.key"));
         }
         _ => {}
     }
-    if let Some(config) = key(".dockerconfigjson")
+    let name = match secret.text("type") {
+        "kubernetes.io/dockercfg" => ".dockercfg",
+        "kubernetes.io/dockerconfigjson" => ".dockerconfigjson",
+        _ => return,
+    };
+    if let Some(config) = key(name)
         && let Ok(bytes) = STANDARD.decode(config)
         && serde_json::from_slice::<Map<String, Value>>(&bytes).is_err()
     {
@@ -135,7 +147,7 @@ fn check_secret(secret: &Value, errors: &mut ErrorList) {
         } else {
             "invalid character"
         };
-        let path = data.key(".dockerconfigjson");
+        let path = data.key(name);
         errors.push(FieldError::invalid(&path, "<secret contents redacted>", detail));
     }
 }

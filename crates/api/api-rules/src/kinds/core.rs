@@ -38,16 +38,13 @@ pub(crate) static NAMESPACE: Strategy = Strategy {
         }
     },
     check_status: |new, _, _, errors| {
-        let terminating = new.text("status.phase") == "Terminating";
-        if terminating != new.has("metadata.deletionTimestamp") {
-            let (phase, detail) = if terminating {
-                ("Terminating", "may only be 'Active' if `deletionTimestamp` is empty")
-            } else {
-                (
-                    new.text("status.phase"),
-                    "may only be 'Terminating' if `deletionTimestamp` is not empty",
-                )
-            };
+        let phase = new.text("status.phase");
+        let (want, detail) = if new.has("metadata.deletionTimestamp") {
+            ("Terminating", "may only be 'Terminating' if `deletionTimestamp` is not empty")
+        } else {
+            ("Active", "may only be 'Active' if `deletionTimestamp` is empty")
+        };
+        if phase != want {
             errors.push(FieldError::invalid(&Path::new("status.Phase"), phase, detail));
         }
     },

@@ -93,7 +93,8 @@ fn check_new(event: &Value, errors: &mut ErrorList) {
         check_length(text, most, name, errors);
     }
     let kind = event.text("type");
-    if !matches!(kind, "Normal" | "Warning") {
+    // Upstream does not check the type of an Event of core/v1.
+    if is_new_group(event) && !matches!(kind, "Normal" | "Warning") {
         errors.push(FieldError::invalid(
             &Path::new("type"),
             "",

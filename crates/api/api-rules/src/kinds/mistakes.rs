@@ -7,7 +7,8 @@ use super::{strategy, tests::made};
 /// Returns the fields that the errors of a new object name.
 fn wrong_fields(group: &str, resource: &str, object: Value) -> Vec<String> {
     let object = made(group, resource, object);
-    let errors = strategy(group, resource).create_errors(&object, false);
+    let namespaced = object["metadata"].get("namespace").is_some();
+    let errors = strategy(group, resource).create_errors(&object, namespaced);
     errors.iter().map(|error| error.field.as_str().to_owned()).collect()
 }
 
@@ -131,4 +132,286 @@ fn rejects_mistakes_that_upstream_rejects() {
     let quota = json!({"spec": {"hard": {"pods": "1", "count/jobs.batch": "1"}, "scopes": ["Terminating"]}});
     let found = wrong_fields("", "resourcequotas", quota);
     assert!(found.iter().all(|field| !field.starts_with("spec")), "{found:?}");
+}
+
+/// Asserts that each change of a valid object is rejected with the field that upstream names.
+fn assert_changes_wrong(group: &str, resource: &str, base: Value, changes: &[(&str, Value, &str)]) {
+    let valid = wrong_fields(group, resource, base.clone());
+    assert!(valid.is_empty(), "{resource}: {valid:?}");
+    for (pointer, value, field) in changes {
+        let mut object = base.clone();
+        *object.pointer_mut(pointer).unwrap() = value.clone();
+        assert_wrong(group, resource, object, field);
+    }
+}
+
+#[test]
+fn rejects_mistakes_in_pods() {
+    let base = json!({"spec": {
+        "serviceAccountName": "s",
+        "hostnameOverride": "h",
+        "resourceClaims": [{"name": "a", "resourceClaimName": "x"}, {"name": "b", "resourceClaimTemplateName": "x"}],
+        "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule",
+            "minDomains": 1, "matchLabelKeys": ["a"], "labelSelector": {}}],
+        "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": "z", "matchLabelKeys": ["a"], "labelSelector": {}}]}},
+        "volumes": [{"name": "v", "emptyDir": {}}, {"name": "d", "awsElasticBlockStore": {"volumeID": "v", "partition": 1}},
+            {"name": "p", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}],
+        "containers": [{"name": "c", "image": "i",
+            "resources": {"claims": [{"name": "a", "request": "r"}, {"name": "b"}]},
+            "env": [{"name": "A", "valueFrom": {"fileKeyRef": {"volumeName": "v", "path": "p", "key": "k"}}},
+                {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name", "apiVersion": "v1"}}}],
+            "lifecycle": {"preStop": {"sleep": {"seconds": 30}}}}]}});
+    let container = "spec.containers[0]";
+    assert_changes_wrong(
+        "",
+        "pods",
+        base,
+        &[
+            (
+                "/spec/serviceAccountName",
+                json!(""),
+                "spec.volumes[2].projected.sources[0].serviceAccountToken",
+            ),
+            ("/spec/hostnameOverride", json!("h".repeat(65)), "spec.hostnameOverride"),
+            ("/spec/resourceClaims/1/name", json!("a"), "spec.resourceClaims[1].name"),
+            (
+                "/spec/resourceClaims/0/resourceClaimName",
+                json!("-"),
+                "spec.resourceClaims[0].resourceClaimName",
+            ),
+            ("/spec/resourceClaims/0/resourceClaimName", Value::Null, "spec.resourceClaims[0]"),
+            (
+                "/spec/topologySpreadConstraints/0/labelSelector",
+                Value::Null,
+                "spec.topologySpreadConstraints[0].matchLabelKeys",
+            ),
+            (
+                "/spec/topologySpreadConstraints/0/matchLabelKeys/0",
+                json!("-"),
+                "spec.topologySpreadConstraints[0].matchLabelKeys[0]",
+            ),
+            (
+                "/spec/topologySpreadConstraints/0/minDomains",
+                json!(0),
+                "spec.topologySpreadConstraints[0].minDomains",
+            ),
+            (
+                "/spec/topologySpreadConstraints/0/whenUnsatisfiable",
+                json!("ScheduleAnyway"),
+                "spec.topologySpreadConstraints[0].minDomains",
+            ),
+            (
+                "/spec/affinity/podAffinity/requiredDuringSchedulingIgnoredDuringExecution/0/matchLabelKeys/0",
+                json!("-"),
+                "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].matchLabelKeys[0]",
+            ),
+            (
+                "/spec/volumes/1/awsElasticBlockStore/partition",
+                json!(256),
+                "spec.volumes[1].awsElasticBlockStore.partition",
+            ),
+            (
+                "/spec/containers/0/resources/claims/1",
+                json!({"name": "a", "request": "r"}),
+                &format!("{container}.resources.claims[1]"),
+            ),
+            (
+                "/spec/containers/0/resources/claims/0/request",
+                json!("-"),
+                &format!("{container}.resources.claims[0].request"),
+            ),
+            (
+                "/spec/containers/0/env/0/valueFrom/fileKeyRef/volumeName",
+                json!("other"),
+                &format!("{container}.env[0].valueFrom.fileKeyRef.volumeName"),
+            ),
+            (
+                "/spec/containers/0/env/1/valueFrom/fieldRef/apiVersion",
+                json!("v2"),
+                &format!("{container}.env[1].valueFrom.fieldRef.fieldPath"),
+            ),
+            (
+                "/spec/containers/0/lifecycle/preStop/sleep/seconds",
+                json!(31),
+                &format!("{container}.lifecycle.preStop.sleep"),
+            ),
+        ],
+    );
+}
+
+#[test]
+fn rejects_mistakes_in_windows_pods() {
+    let options = json!({"gmsaCredentialSpecName": "g", "gmsaCredentialSpec": "s", "runAsUserName": "d\\u", "hostProcess": true});
+    let base = json!({"spec": {"hostNetwork": true, "os": {"name": "windows"},
+        "securityContext": {"windowsOptions": options}, "containers": [{"name": "c", "image": "i"}]}});
+    let path = "spec.securityContext.windowsOptions";
+    let user = format!("{path}.runAsUserName");
+    let pointer = "/spec/securityContext/windowsOptions";
+    let mut changes = vec![
+        (
+            format!("{pointer}/gmsaCredentialSpecName"),
+            json!("-"),
+            format!("{path}.gmsaCredentialSpecName"),
+        ),
+        (format!("{pointer}/gmsaCredentialSpec"), json!(""), format!("{path}.gmsaCredentialSpec")),
+        ("/spec/hostNetwork".to_owned(), json!(false), "spec.hostNetwork".to_owned()),
+    ];
+    for name in ["", "a\\b\\c", "a\n", ". .", "a*", &"u".repeat(105)] {
+        changes.push((format!("{pointer}/runAsUserName"), json!(name), user.clone()));
+    }
+    let changes: Vec<(&str, Value, &str)> = changes
+        .iter()
+        .map(|(at, value, field)| (at.as_str(), value.clone(), field.as_str()))
+        .collect();
+    assert_changes_wrong("", "pods", base, &changes);
+}
+
+#[test]
+fn rejects_mistakes_in_services_secrets_and_jobs() {
+    let ranges = "service.beta.kubernetes.io/load-balancer-source-ranges";
+    let service = json!({"metadata": {"annotations": {ranges: "10.0.0.0/8, 1.2.3.0/24"}},
+        "spec": {"type": "LoadBalancer", "ports": [{"port": 80}], "ipFamilies": ["IPv4"],
+            "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"]}});
+    let annotation = "metadata.annotations[service.beta.kubernetes.io/load-balancer-source-ranges]";
+    let changes = [
+        (
+            "/metadata/annotations/service.beta.kubernetes.io~1load-balancer-source-ranges",
+            json!("10.0.0.0/8,x"),
+            annotation,
+        ),
+        ("/spec/type", json!("NodePort"), annotation),
+        ("/spec/ipFamilies/0", json!("IPv5"), "spec.ipFamilies[0]"),
+        ("/spec/clusterIPs", json!(["10.0.0.1", "10.0.0.2"]), "spec.clusterIPs"),
+        ("/spec/clusterIPs", json!(["10.0.0.1", "None"]), "spec.clusterIPs"),
+    ];
+    assert_changes_wrong("", "services", service, &changes);
+    let external = json!({"spec": {"type": "ExternalName", "externalName": "a.b", "ipFamilies": ["IPv4"],
+        "externalTrafficPolicy": "Local"}});
+    assert_wrong("", "services", external.clone(), "spec.ipFamilies");
+    assert_wrong("", "services", external, "spec.externalTrafficPolicy");
+
+    let secret = |kind: &str, key: &str, text: &str| {
+        let mut strings = json!({});
+        strings[key] = json!(text);
+        json!({"type": format!("kubernetes.io/{kind}"), "stringData": strings})
+    };
+    assert_wrong("", "secrets", secret("ssh-auth", "ssh-privatekey", ""), "data[ssh-privatekey]");
+    assert_wrong("", "secrets", secret("dockercfg", ".dockercfg", "0"), "data[.dockercfg]");
+
+    let template =
+        json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
+    let job = json!({"spec": {"template": template, "selector": {"matchLabels": {"a": "b"}}}});
+    assert_wrong("batch", "jobs", job, "spec.selector");
+    let job = json!({"spec": {"template": template, "successPolicy": {"rules": [{"succeededCount": 1}]}}});
+    assert_wrong("batch", "jobs", job, "spec.successPolicy");
+    let slice = json!({"addressType": "FQDN", "endpoints": [{"addresses": ["plain"]}]});
+    assert_wrong("discovery.k8s.io", "endpointslices", slice, "endpoints[0].addresses[0]");
+}
+
+/// Returns the fields that the errors of a status update name.
+fn wrong_status(group: &str, resource: &str, base: Value, status: Value) -> Vec<String> {
+    let old = made(group, resource, base);
+    let mut new = old.clone();
+    new["status"] = status;
+    let errors = strategy(group, resource).status_errors(&new, &old, false, super::tests::NOW);
+    errors.iter().map(|error| error.field.as_str().to_owned()).collect()
+}
+
+#[test]
+fn rejects_mistakes_in_statuses() {
+    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let workload = json!({"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}});
+    let balancer = json!({"spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}});
+    let pod = json!({"spec": {"containers": [{"name": "c", "image": "i"}]}});
+    for (group, resource, base, status, field) in [
+        ("apps", "deployments", &workload, json!({"readyReplicas": 1}), "status.readyReplicas"),
+        (
+            "apps",
+            "deployments",
+            &workload,
+            json!({"replicas": 1, "availableReplicas": 1}),
+            "status.availableReplicas",
+        ),
+        (
+            "apps",
+            "statefulsets",
+            &workload,
+            json!({"currentReplicas": 1}),
+            "status.currentReplicas",
+        ),
+        ("apps", "daemonsets", &workload, json!({"numberAvailable": -1}), "status.numberAvailable"),
+        (
+            "autoscaling",
+            "horizontalpodautoscalers",
+            &json!({"spec": {}}),
+            json!({"desiredReplicas": -1}),
+            "status.desiredReplicas",
+        ),
+        (
+            "policy",
+            "poddisruptionbudgets",
+            &json!({"spec": {}}),
+            json!({"expectedPods": -1}),
+            "status.expectedPods",
+        ),
+        (
+            "policy",
+            "poddisruptionbudgets",
+            &json!({"spec": {}}),
+            json!({"conditions": [{"type": "A", "status": "Maybe"}]}),
+            "status.conditions[0].status",
+        ),
+        (
+            "batch",
+            "jobs",
+            &json!({"spec": {"template": {"spec": {}}}}),
+            json!({"failed": -1}),
+            "status.failed",
+        ),
+        (
+            "batch",
+            "jobs",
+            &json!({"spec": {"template": {"spec": {}}}}),
+            json!({"uncountedTerminatedPods": {"succeeded": ["a"], "failed": ["a"]}}),
+            "status.uncountedTerminatedPods.failed[0]",
+        ),
+        ("", "resourcequotas", &json!({}), json!({"used": {"pods": "-1"}}), "status.used[pods]"),
+        ("", "namespaces", &json!({}), json!({"phase": "Other"}), "status.Phase"),
+        ("", "nodes", &json!({}), json!({"capacity": {"cpu": "-1"}}), "status.capacity.cpu"),
+        (
+            "",
+            "services",
+            &balancer,
+            json!({"loadBalancer": {"ingress": [{"ip": "x"}]}}),
+            "status.loadBalancer.ingress[0].ip",
+        ),
+        (
+            "",
+            "services",
+            &json!({"spec": {"ports": [{"port": 80}]}}),
+            json!({"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}}),
+            "status.loadBalancer.ingress",
+        ),
+        (
+            "networking.k8s.io",
+            "ingresses",
+            &json!({"spec": {}}),
+            json!({"loadBalancer": {"ingress": [{"hostname": "-"}]}}),
+            "status.loadBalancer.ingress[0].hostname",
+        ),
+        ("", "pods", &pod, json!({"podIPs": [{"ip": "x"}]}), "status.podIPs[0]"),
+        (
+            "",
+            "pods",
+            &pod,
+            json!({"podIPs": [{"ip": "10.0.0.1"}, {"ip": "10.0.0.2"}]}),
+            "status.podIPs",
+        ),
+        ("", "pods", &pod, json!({"hostIPs": [{"ip": "10.0.0.1"}]}), "status.hostIPs[0].ip"),
+        ("", "pods", &pod, json!({"conditions": [{"type": ""}]}), "status.conditions[0].Type"),
+    ] {
+        let found = wrong_status(group, resource, base.clone(), status);
+        assert!(found.iter().any(|name| name == field), "{resource}: {field} is not in {found:?}");
+    }
 }

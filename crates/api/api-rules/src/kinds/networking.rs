@@ -101,7 +101,7 @@ pub(crate) static ENDPOINT_SLICE: Strategy = Strategy {
             for (j, address) in addresses.iter().enumerate() {
                 let text = address.as_str().unwrap_or_default();
                 match slice.text("addressType") {
-                    "FQDN" => {}
+                    "FQDN" => check_domain(text, &path.index(j), errors),
                     kind => check_slice_ip(kind, text, &path.index(j), errors),
                 }
             }
@@ -172,6 +172,21 @@ pub(super) fn check_endpoint_ip(
     None
 }
 
+/// Validates a domain name of at least two labels.
+fn check_domain(name: &str, path: &Path, errors: &mut ErrorList) {
+    if name.is_empty() {
+        errors.push(FieldError::required(path, ""));
+        return;
+    }
+    let relative = name.strip_suffix('.').unwrap_or(name);
+    let messages = validation::dns1123_subdomain(relative);
+    if messages.is_empty() && !relative.contains('.') {
+        let detail = "should be a domain with at least two segments separated by dots";
+        errors.push(FieldError::invalid(path, name, detail));
+    }
+    errors.extend(messages.into_iter().map(|detail| FieldError::invalid(path, name, detail)));
+}
+
 /// Validates an address of an EndpointSlice, which must have the slice's IP family.
 fn check_slice_ip(kind: &str, text: &str, path: &Path, errors: &mut ErrorList) {
     let Some(ip) = check_endpoint_ip(text, path, errors) else { return };
@@ -188,6 +203,11 @@ pub(crate) static INGRESS: Strategy = Strategy {
     status: Some(|| json!({"loadBalancer": {}})),
     generation: true,
     check: check_ingress,
+    check_status: |new, _, _, errors| {
+        let list = new.items("status.loadBalancer.ingress");
+        let path = Path::new("status").child("loadBalancer").child("ingress");
+        check_balancer_addresses(list, &path, errors);
+    },
     fields: &[
         ("spec.ingressClassName", Text(validation::dns1123_subdomain)),
         ("spec.tls[].hosts[]", Text(tls_host)),
@@ -208,6 +228,26 @@ pub(crate) static INGRESS: Strategy = Strategy {
     },
     ..Strategy::PLAIN
 };
+
+/// Validates the addresses that a load balancer reports.
+pub(super) fn check_balancer_addresses(list: &[Value], path: &Path, errors: &mut ErrorList) {
+    for (i, ingress) in list.iter().enumerate() {
+        let (path, ip, host) = (path.index(i), ingress.text("ip"), ingress.text("hostname"));
+        if !ip.is_empty() {
+            check_ip(ip, &path.child("ip"), errors);
+        }
+        if host.is_empty() {
+            continue;
+        }
+        let path = path.child("hostname");
+        let found = validation::dns1123_subdomain(host).into_iter();
+        errors.extend(found.map(|detail| FieldError::invalid(&path, host, detail)));
+        if host.parse::<std::net::IpAddr>().is_ok() {
+            let detail = "must be a DNS name, not an IP address";
+            errors.push(FieldError::invalid(&path, host, detail));
+        }
+    }
+}
 
 fn tls_host(host: &str) -> Vec<String> {
     if host.contains('*') {

@@ -19,6 +19,11 @@ pub(crate) static NODE: Strategy = Strategy {
         if !node.blank("spec.podCIDR") && node.items("spec.podCIDRs").first() != Some(&first) {
             node.set("spec.podCIDRs", vec![first]);
         }
+        if node.blank("spec.podCIDR")
+            && let Some(first) = node.items("spec.podCIDRs").first().cloned()
+        {
+            node.set("spec.podCIDR", first);
+        }
         if node.blank("status.allocatable") && !node.blank("status.capacity") {
             let capacity = node.at("status.capacity").clone();
             node.set("status.allocatable", capacity);
@@ -26,6 +31,8 @@ pub(crate) static NODE: Strategy = Strategy {
     },
     status: Some(|| Value::Null),
     status_at_create: true,
+    own_create: |node, _| drop_config_source(node, &Value::Null),
+    own_update: |new, old, _| drop_config_source(new, old),
     check,
     check_create: |node, errors| {
         // Upstream reports this path, which is not the field's own.
@@ -36,6 +43,7 @@ pub(crate) static NODE: Strategy = Strategy {
         }
     },
     check_update,
+    check_status: |new, _, _, errors| check_status(new, errors),
     warnings: |node, _| {
         let old = [
             ("spec.configSource", "the feature is removed"),
@@ -53,6 +61,13 @@ pub(crate) static NODE: Strategy = Strategy {
     ..Strategy::PLAIN
 };
 
+/// Removes the field of a feature that upstream has removed, unless the old Node has it.
+fn drop_config_source(node: &mut Value, old: &Value) {
+    if !old.has("spec.configSource") {
+        node.remove("spec.configSource");
+    }
+}
+
 fn check(node: &Value, errors: &mut ErrorList) {
     let path = Path::new("spec");
     let mut seen = std::collections::HashSet::new();
@@ -69,11 +84,7 @@ fn check(node: &Value, errors: &mut ErrorList) {
             errors.push(error);
         }
     }
-    for list in ["capacity", "allocatable"] {
-        for (name, value) in node.pairs(&format!("status.{list}")) {
-            validate_amount(value, "cpu", &Path::new("status").child(list).child(name), errors);
-        }
-    }
+    check_capacity(node, errors);
     let cidrs = node.items("spec.podCIDRs");
     if repeats_a_family(cidrs) {
         let detail = "may specify no more than one CIDR for each IP family";
@@ -85,6 +96,25 @@ fn check(node: &Value, errors: &mut ErrorList) {
         if !is_cidr(text) {
             let detail = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
             errors.push(FieldError::invalid(&path.child("podCIDRs").index(i), text, detail));
+        }
+    }
+}
+
+fn check_capacity(node: &Value, errors: &mut ErrorList) {
+    for list in ["capacity", "allocatable"] {
+        for (name, value) in node.pairs(&format!("status.{list}")) {
+            validate_amount(value, "cpu", &Path::new("status").child(list).child(name), errors);
+        }
+    }
+}
+
+fn check_status(node: &Value, errors: &mut ErrorList) {
+    check_capacity(node, errors);
+    let mut seen = std::collections::HashSet::new();
+    for (i, address) in node.items("status.addresses").iter().enumerate() {
+        if !seen.insert(address) {
+            let path = Path::new("status").child("addresses").index(i);
+            errors.push(FieldError::duplicate(&path, address.clone()));
         }
     }
 }

@@ -7,8 +7,9 @@ use serde_json::{Map, Value, json};
 
 use super::workloads::check_int_or_percent;
 use crate::{
+    conditions::validate_conditions,
     fields::{validate_label_selector, validate_optional_one_of},
-    meta::{NameRule, check_immutable},
+    meta::{NameRule, check_immutable, check_not_negative},
     pod::{
         is_standard, validate_amount, validate_container_resource_name,
         validate_standard_or_qualified,
@@ -35,6 +36,13 @@ pub(crate) static LIMIT_RANGE: Strategy = Strategy {
             }
         }
     },
+    own_create: |range, _| {
+        // Upstream names a LimitRange without a name by a new uid.
+        if range.name().is_empty() {
+            let uid = range.at("metadata.uid").clone();
+            range.set("metadata.name", uid);
+        }
+    },
     check: check_limit_range,
     create_on_update: true,
     ..Strategy::PLAIN
@@ -58,6 +66,14 @@ pub(crate) static RESOURCE_QUOTA: Strategy = Strategy {
         check_scopes(quota.at("spec"), &Path::new("spec"), errors);
     },
     check_update: |new, old, errors| check_immutable(new, old, "spec.scopes", errors),
+    check_status: |new, _, _, errors| {
+        for list in ["hard", "used"] {
+            for (name, value) in new.at("status").pairs(list) {
+                let path = Path::new("status").child(list).key(name);
+                validate_amount(value, "cpu", &path, errors);
+            }
+        }
+    },
     ..Strategy::PLAIN
 };
 
@@ -79,6 +95,21 @@ pub(crate) static DISRUPTION_BUDGET: Strategy = Strategy {
         let policies = ["AlwaysAllow", "IfHealthyBudget"];
         validate_optional_one_of(spec, "unhealthyPodEvictionPolicy", &policies, &path, errors);
         validate_label_selector(spec.at("selector"), &path.child("selector"), errors);
+    },
+    check_status: |new, _, _, errors| {
+        let (status, path) = (new.at("status"), Path::new("status"));
+        for field in ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"] {
+            check_not_negative(status, field, &path, errors);
+        }
+        let (conditions, path) = (status.items("conditions"), path.child("conditions"));
+        validate_conditions(conditions, &path, errors);
+        let mut kinds = HashSet::new();
+        for (i, condition) in conditions.iter().enumerate() {
+            let kind = condition.text("type");
+            if !kinds.insert(kind) {
+                errors.push(FieldError::duplicate(&path.index(i).child("type"), kind));
+            }
+        }
     },
     unconditional_update: false,
     ..Strategy::PLAIN

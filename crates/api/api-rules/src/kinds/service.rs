@@ -6,12 +6,12 @@ use api_meta::{ErrorList, FieldError, Path, Tree as _, Warnings, validation};
 use serde_json::{Value, json};
 
 use super::{
-    networking::{BAD_CIDR, check_endpoint_ip},
-    node::is_cidr,
+    networking::{BAD_CIDR, check_balancer_addresses, check_endpoint_ip},
+    node::{is_cidr, repeats_a_family},
 };
 use crate::{
     fields::{
-        Rule::{OneOf, Text, Unique},
+        Rule::{IsOneOf, OneOf, Text, Unique},
         check_ip, validate_one_of, validate_optional_one_of,
     },
     meta::NameRule,
@@ -41,10 +41,12 @@ pub(crate) static SERVICE: Strategy = Strategy {
     fields: &[
         ("spec.ports[].appProtocol", Text(validation::qualified_name)),
         ("spec.ipFamilies", Unique),
+        ("spec.ipFamilies[]", IsOneOf(&["IPv4", "IPv6"])),
         ("spec.trafficDistribution", OneOf(&["PreferClose", "PreferSameZone", "PreferSameNode"])),
         ("spec.loadBalancerClass", Text(validation::qualified_name)),
     ],
     check_update,
+    check_status,
     warnings: warn,
     selectable: &[
         ("spec.clusterIP", |s| s.text("spec.clusterIP").to_owned()),
@@ -139,6 +141,15 @@ pub fn needs_node_ports(service: &Value) -> bool {
 pub fn needs_health_check_port(service: &Value) -> bool {
     service.text("spec.type") == "LoadBalancer"
         && service.text("spec.externalTrafficPolicy") == "Local"
+}
+
+/// Reports whether the Service has ports or addresses outside of the cluster, for which `externalTrafficPolicy` acts.
+fn is_external(service: &Value) -> bool {
+    match service.text("spec.type") {
+        "NodePort" | "LoadBalancer" => true,
+        "ClusterIP" => !service.blank("spec.externalIPs"),
+        _ => false,
+    }
 }
 
 fn defaults(service: &mut Value) {
@@ -253,9 +264,7 @@ fn drop_foreign_fields(new: &mut Value, old: &Value) {
         }
         new.set("status.loadBalancer", json!({}));
     }
-    let external =
-        |service: &Value| matches!(service.text("spec.type"), "NodePort" | "LoadBalancer");
-    if external(old) && !external(new) && same(new, "spec.externalTrafficPolicy") {
+    if is_external(old) && !is_external(new) && same(new, "spec.externalTrafficPolicy") {
         new.set("spec.externalTrafficPolicy", Value::Null);
     }
     if needs_cluster_ip(old) && !needs_cluster_ip(new) && same(new, "spec.internalTrafficPolicy") {
@@ -287,13 +296,11 @@ fn check(service: &Value, errors: &mut ErrorList) {
             }
         }
     }
-    for (i, range) in spec.items("loadBalancerSourceRanges").iter().enumerate() {
-        let text = range.as_str().unwrap_or_default();
-        if !is_cidr(text.trim()) {
-            // Upstream reports the field with this spelling.
-            let path = path.child("LoadBalancerSourceRanges").index(i);
-            errors.push(FieldError::invalid(&path, text, BAD_CIDR));
-        }
+    check_source_ranges(service, errors);
+    if spec.has("externalTrafficPolicy") && !is_external(service) {
+        let found = spec.at("externalTrafficPolicy").clone();
+        let detail = "may only be set for externally-accessible services";
+        errors.push(FieldError::invalid(&path.child("externalTrafficPolicy"), found, detail));
     }
     let health = spec.int("healthCheckNodePort");
     if health != 0 && !(1..=65535).contains(&health) {
@@ -313,6 +320,33 @@ fn check(service: &Value, errors: &mut ErrorList) {
     }
 }
 
+/// Validates the ranges that a load balancer accepts connections from: the field, or its older annotation.
+fn check_source_ranges(service: &Value, errors: &mut ErrorList) {
+    const ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
+    // Upstream reports the field with this spelling.
+    let path = Path::new("spec").child("LoadBalancerSourceRanges");
+    let ranges = service.items("spec.loadBalancerSourceRanges");
+    let annotation = service.at("metadata.annotations").get(ANNOTATION).and_then(Value::as_str);
+    let annotation_path = Path::new("metadata").child("annotations").key(ANNOTATION);
+    if ranges.is_empty() {
+        let text = annotation.unwrap_or_default().trim();
+        if !text.is_empty() && !text.split(',').all(|range| is_cidr(range.trim())) {
+            errors.push(FieldError::invalid(&annotation_path, text, BAD_CIDR));
+        }
+    }
+    for (i, range) in ranges.iter().enumerate() {
+        let text = range.as_str().unwrap_or_default();
+        if !is_cidr(text.trim()) {
+            errors.push(FieldError::invalid(&path.index(i), text, BAD_CIDR));
+        }
+    }
+    let used = if ranges.is_empty() { annotation.map(|_| annotation_path) } else { Some(path) };
+    if let Some(path) = used.filter(|_| service.text("spec.type") != "LoadBalancer") {
+        let detail = "may only be used when `type` is 'LoadBalancer'";
+        errors.push(FieldError::forbidden(&path, detail));
+    }
+}
+
 fn check_type(service: &Value, kind: &str, path: &Path, errors: &mut ErrorList) {
     let spec = service.at("spec");
     let addresses = path.child("clusterIPs");
@@ -326,6 +360,10 @@ fn check_type(service: &Value, kind: &str, path: &Path, errors: &mut ErrorList) 
             if !spec.blank("clusterIPs") || !spec.blank("clusterIP") {
                 let detail = "may not be set for ExternalName services";
                 errors.push(FieldError::forbidden(&addresses, detail));
+            }
+            for field in ["ipFamilies", "ipFamilyPolicy"].into_iter().filter(|f| spec.has(f)) {
+                let detail = "may not be set for ExternalName services";
+                errors.push(FieldError::forbidden(&path.child(field), detail));
             }
             let name = spec.text("externalName").trim_end_matches('.');
             let path = path.child("externalName");
@@ -362,6 +400,15 @@ fn check_type(service: &Value, kind: &str, path: &Path, errors: &mut ErrorList) 
         let detail = "first value must match `clusterIP`";
         errors.push(FieldError::invalid(&addresses, spec.at("clusterIPs").clone(), detail));
     }
+    let list: Vec<&str> = spec.texts("clusterIPs").collect();
+    let detail = if list.len() > 1 && list.contains(&"None") {
+        "'None' must be the first and only value"
+    } else if repeats_a_family(spec.items("clusterIPs")) && !list.contains(&"None") {
+        "may specify no more than one IP for each IP family"
+    } else {
+        return;
+    };
+    errors.push(FieldError::invalid(&addresses, spec.at("clusterIPs").clone(), detail));
 }
 
 fn check_ports(spec: &Value, kind: &str, path: &Path, errors: &mut ErrorList) {
@@ -415,6 +462,13 @@ fn check_update(new: &Value, old: &Value, errors: &mut ErrorList) {
             "may not change once set",
         ));
     }
+    let health = "spec.healthCheckNodePort";
+    if needs_health_check_port(new)
+        && needs_health_check_port(old)
+        && new.at(health) != old.at(health)
+    {
+        errors.push(FieldError::forbidden(&Path::new(health), "field is immutable"));
+    }
     let balancer = |s: &Value| s.text("spec.type") == "LoadBalancer";
     if balancer(new)
         && balancer(old)
@@ -425,6 +479,24 @@ fn check_update(new: &Value, old: &Value, errors: &mut ErrorList) {
             new.at("spec.loadBalancerClass").clone(),
             "may not change once set",
         ));
+    }
+}
+
+/// Validates the addresses of a load balancer. A status that is not changed is not validated again.
+fn check_status(new: &Value, old: &Value, _: &str, errors: &mut ErrorList) {
+    let path = Path::new("status").child("loadBalancer").child("ingress");
+    let list = new.items("status.loadBalancer.ingress");
+    if list == old.items("status.loadBalancer.ingress") {
+        return;
+    }
+    if !list.is_empty() && new.text("spec.type") != "LoadBalancer" {
+        let detail = "may only be used when `spec.type` is 'LoadBalancer'";
+        errors.push(FieldError::forbidden(&path, detail));
+        return;
+    }
+    check_balancer_addresses(list, &path, errors);
+    for (i, ingress) in list.iter().enumerate() {
+        validate_optional_one_of(ingress, "ipMode", &["Proxy", "VIP"], &path.index(i), errors);
     }
 }
 

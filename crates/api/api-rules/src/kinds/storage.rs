@@ -12,7 +12,7 @@ use crate::{
         },
         validate_one_of, validate_optional_one_of,
     },
-    meta::check_immutable,
+    meta::{check_immutable, immutable},
     pod::{OLD_VOLUMES, check_volume_claim_spec, check_volume_source, validate_node_selector},
     strategy::Strategy,
     warnings,
@@ -78,6 +78,13 @@ fn copy_field(object: &mut Value, from: &str, to: &str) {
 }
 
 fn check_claim_update(new: &Value, old: &Value, errors: &mut ErrorList) {
+    let class = |claim: &Value| claim.at("metadata.annotations").get(BETA_CLASS).cloned();
+    if let Some(before) = class(old)
+        && class(new).as_ref() != Some(&before)
+    {
+        let path = Path::new("metadata").child("annotations").child(BETA_CLASS);
+        errors.push(immutable(&path, &class(new).unwrap_or_else(|| "".into())));
+    }
     let mut allowed = new.clone();
     let path = Path::new("spec");
     // The binder sets the volume, and a default class may still be set.
@@ -120,6 +127,14 @@ pub(crate) static VOLUME: Strategy = Strategy {
     check: check_volume,
     check_update: |new, old, errors| {
         check_immutable(new, old, "spec.volumeMode", errors);
+        if old.has("spec.nodeAffinity")
+            && new.at("spec.nodeAffinity") != old.at("spec.nodeAffinity")
+        {
+            // Upstream reports this path, which is not the field's own.
+            let detail = "field is immutable, except for updating from beta label to GA";
+            let found = new.at("spec.nodeAffinity").clone();
+            errors.push(FieldError::invalid(&Path::new("nodeAffinity"), found, detail));
+        }
         if source(new.at("spec")).map(|(_, s)| s) != source(old.at("spec")).map(|(_, s)| s) {
             errors.push(FieldError::forbidden(
                 &Path::new("spec.persistentvolumesource"),

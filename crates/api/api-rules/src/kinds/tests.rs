@@ -89,7 +89,7 @@ fn sets_conditional_defaults() {
         (json!({"type": "OnDelete"}), json!({"type": "OnDelete"})),
         (
             json!({"rollingUpdate": {"maxUnavailable": 2}}),
-            json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 2, "partition": 0}}),
+            json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}),
         ),
     ] {
         let set = stateful_set(json!({}), json!({ "updateStrategy": strategy }));

@@ -47,6 +47,8 @@ pub(crate) static DEPLOYMENT: Strategy = Strategy {
             "unavailableReplicas",
         ];
         check_counts(new, &fields, errors);
+        check_not_negative(new.at("status"), "collisionCount", &Path::new("status"), errors);
+        check_parts(new, &fields[1..4], "readyReplicas", errors);
     },
     warnings: |object, old| workload_warnings(object, old, "spec.template"),
     pod_spec: "spec.template.spec",
@@ -136,6 +138,8 @@ pub(crate) static STATEFUL_SET: Strategy = Strategy {
             claim.set_default("status.phase", "Pending");
         }
     },
+    own_create: |set, _| drop_max_unavailable(set, &Value::Null),
+    own_update: |new, old, _| drop_max_unavailable(new, old),
     check: check_stateful_set,
     check_create: check_new_stateful_set,
     check_update: check_stateful_set_update,
@@ -148,6 +152,7 @@ pub(crate) static STATEFUL_SET: Strategy = Strategy {
             "updatedReplicas",
         ];
         check_counts(new, &fields, errors);
+        check_parts(new, &fields[1..], "status.readyReplicas", errors);
     },
     warnings: stateful_set_warnings,
     pod_spec: "spec.template.spec",
@@ -180,6 +185,9 @@ pub(crate) static DAEMON_SET: Strategy = Strategy {
             "numberMisscheduled",
             "desiredNumberScheduled",
             "numberReady",
+            "updatedNumberScheduled",
+            "numberAvailable",
+            "numberUnavailable",
         ];
         check_counts(new, &fields, errors);
     },
@@ -406,6 +414,14 @@ fn with_pod_template(set: &Value) -> Cow<'_, Value> {
     Cow::Owned(defaulted)
 }
 
+/// Removes `maxUnavailable` of a StatefulSet (gate `MaxUnavailableStatefulSet`, off in v1.36), unless the old one has it.
+fn drop_max_unavailable(set: &mut Value, old: &Value) {
+    const FIELD: &str = "spec.updateStrategy.rollingUpdate.maxUnavailable";
+    if !old.has(FIELD) {
+        set.remove(FIELD);
+    }
+}
+
 /// Validates the immutable fields of a new StatefulSet. Updates skip them, because an earlier release may have accepted
 /// them.
 fn check_new_stateful_set(object: &Value, errors: &mut ErrorList) {
@@ -539,22 +555,28 @@ fn check_counts(object: &Value, fields: &[&str], errors: &mut ErrorList) {
     }
 }
 
-fn check_replica_status(object: &Value, errors: &mut ErrorList) {
-    let fields = ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
-    check_counts(object, &["replicas"], errors);
-    check_counts(object, &fields, errors);
+/// Reports counts that are larger than the number of replicas, and more available replicas than ready ones. `ready` is
+/// the name in upstream's message.
+fn check_parts(object: &Value, fields: &[&str], ready: &str, errors: &mut ErrorList) {
     let (status, path) = (object.at("status"), Path::new("status"));
     for field in fields {
-        if status.int(field) > status.int("replicas") {
+        if status.int(*field) > status.int("replicas") {
             let detail = "cannot be greater than status.replicas";
-            errors.push(FieldError::invalid(&path.child(field), status.int(field), detail));
+            errors.push(FieldError::invalid(&path.child(field), status.int(*field), detail));
         }
     }
     if status.int("availableReplicas") > status.int("readyReplicas") {
         errors.push(FieldError::invalid(
             &path.child("availableReplicas"),
             status.int("availableReplicas"),
-            "cannot be greater than readyReplicas",
+            format!("cannot be greater than {ready}"),
         ));
     }
+}
+
+fn check_replica_status(object: &Value, errors: &mut ErrorList) {
+    let fields = ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
+    check_counts(object, &["replicas"], errors);
+    check_counts(object, &fields, errors);
+    check_parts(object, &fields, "readyReplicas", errors);
 }

@@ -110,6 +110,7 @@ impl<'a> Walk<'a> {
         );
         self.validate_ports(container, path);
         validate_environment(container, path, self.errors);
+        self.validate_environment_files(container, path);
         self.validate_mounts(container, path);
         resources::check(container.at("resources"), &path.child("resources"), self.errors);
         self.validate_resource_claims(container, path);
@@ -161,6 +162,7 @@ impl<'a> Walk<'a> {
             return;
         }
         probes::check(container, path, self.errors);
+        probes::check_sleep(container, self.spec, path, self.errors);
     }
 
     fn validate_restart_rules(&mut self, container: &Value, path: &Path) {
@@ -320,6 +322,17 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// Reports environment variables from files of volumes that the Pod does not have.
+    fn validate_environment_files(&mut self, container: &Value, path: &Path) {
+        for (i, variable) in container.items("env").iter().enumerate() {
+            let volume = variable.text("valueFrom.fileKeyRef.volumeName");
+            if !volume.is_empty() && !self.volumes.contains_key(volume) {
+                let path = path.child("env").index(i).child("valueFrom").child("fileKeyRef");
+                self.errors.push(FieldError::not_found(&path.child("volumeName"), volume));
+            }
+        }
+    }
+
     fn validate_resize_policies(&mut self, container: &Value, path: &Path) {
         let path = path.child("resizePolicy");
         let mut seen = HashSet::new();
@@ -343,9 +356,21 @@ impl<'a> Walk<'a> {
     }
 
     fn validate_resource_claims(&mut self, container: &Value, path: &Path) {
+        let mut seen = HashSet::new();
         for (i, claim) in container.items("resources.claims").iter().enumerate() {
-            let path = path.child("resources").child("claims").index(i).child("name");
-            let name = claim.text("name");
+            let path = path.child("resources").child("claims").index(i);
+            let (name, request) = (claim.text("name"), claim.text("request"));
+            if !request.is_empty() {
+                for message in validation::dns1123_label(request) {
+                    self.errors.push(FieldError::invalid(&path.child("request"), request, message));
+                }
+            }
+            if !seen.insert((name, request)) {
+                let separator = if request.is_empty() { "" } else { "/" };
+                let shown = format!("{name}{separator}{request}");
+                self.errors.push(FieldError::duplicate(&path, shown));
+            }
+            let path = path.child("name");
             if name.is_empty() {
                 self.errors.push(FieldError::required(&path, ""));
             } else if !self.claims.contains(name) {

@@ -1,6 +1,6 @@
 //! Validates fields that depend on the Pod's operating system or user namespace.
 
-use api_meta::{ErrorList, FieldError, Path, Tree as _};
+use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
 use serde_json::Value;
 
 const LINUX: &str = "windows options cannot be set for a linux pod";
@@ -38,8 +38,67 @@ const OF_CONTAINER: [&str; 10] = [
     "runAsGroup",
 ];
 
+/// Validates the Windows options of a Pod or a container.
+fn check_windows_options(context: &Value, path: &Path, errors: &mut ErrorList) {
+    const LONGEST_SPEC: usize = 64 << 10;
+    const LONGEST_USER: usize = 104;
+    const FORBIDDEN: &str = "\"/\\:;|=,+*?<>@[]";
+    let (options, path) = (context.at("windowsOptions"), path.child("windowsOptions"));
+    if let Some(name) = options.at("gmsaCredentialSpecName").as_str() {
+        for message in validation::dns1123_subdomain(name) {
+            errors.push(FieldError::invalid(&path.child("gmsaCredentialSpecName"), name, message));
+        }
+    }
+    if let Some(spec) = options.at("gmsaCredentialSpec").as_str() {
+        let path = path.child("gmsaCredentialSpec");
+        if spec.is_empty() {
+            let detail = "gmsaCredentialSpec cannot be an empty string";
+            errors.push(FieldError::invalid(&path, spec, detail));
+        } else if spec.len() > LONGEST_SPEC {
+            let detail = "gmsaCredentialSpec size must be under 64 KiB";
+            errors.push(FieldError::invalid(&path, spec, detail));
+        }
+    }
+    let Some(name) = options.at("runAsUserName").as_str() else { return };
+    let user = name.rsplit('\\').next().unwrap_or_default();
+    let detail = if name.is_empty() {
+        "runAsUserName cannot be an empty string".to_owned()
+    } else if name.chars().any(char::is_control) {
+        "runAsUserName cannot contain control characters".to_owned()
+    } else if name.matches('\\').count() > 1 {
+        "runAsUserName cannot contain more than one backslash".to_owned()
+    } else if user.len() > LONGEST_USER {
+        format!("runAsUserName's User length must not be longer than {LONGEST_USER} characters")
+    } else if user.trim_matches(['.', ' ']).is_empty() {
+        "runAsUserName's User cannot contain only periods or spaces".to_owned()
+    } else if user.contains(|c| FORBIDDEN.contains(c)) {
+        format!("runAsUserName's User cannot contain the following characters: {FORBIDDEN}")
+    } else {
+        return;
+    };
+    errors.push(FieldError::invalid(&path.child("runAsUserName"), name, detail));
+}
+
+/// Reports Windows containers with the host's rights in a Pod without the host's network.
+fn check_host_process(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    let of_pod = spec.flag("securityContext.windowsOptions.hostProcess");
+    let mut containers =
+        ["containers", "initContainers"].into_iter().flat_map(|list| spec.items(list));
+    let has_host_process = containers.any(|container| {
+        let own = container.at("securityContext.windowsOptions.hostProcess").as_bool();
+        own.unwrap_or(of_pod)
+    });
+    if has_host_process && !spec.flag("hostNetwork") {
+        let detail = "hostNetwork must be true if pod contains any hostProcess containers";
+        errors.push(FieldError::invalid(&path.child("hostNetwork"), false, detail));
+    }
+}
+
 /// Validates a Pod's own fields. PodSecurity skips fields that Windows does not support, so they must be absent.
 pub(super) fn check_pod(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    let context_path = path.child("securityContext");
+    check_windows_options(spec.at("securityContext"), &context_path, errors);
+    check_host_process(spec, path, errors);
     match spec.text("os.name") {
         "linux" if spec.has("securityContext.windowsOptions") => {
             let path = path.child("securityContext").child("windowsOptions");
@@ -68,6 +127,7 @@ pub(super) fn check_container(
     errors: &mut ErrorList,
 ) {
     let (context, path) = (container.at("securityContext"), path.child("securityContext"));
+    check_windows_options(context, &path, errors);
     if context.text("procMount") == "Unmasked" && spec.at("hostUsers") != &Value::Bool(false) {
         let detail = "`hostUsers` must be false to use `Unmasked`";
         errors.push(FieldError::invalid(&path.child("procMount"), "Unmasked", detail));
@@ -127,7 +187,7 @@ mod tests {
              spec.containers[0].securityContext.runAsUser: Forbidden: cannot be set for a windows pod, \
              spec.hostPID: Forbidden: cannot be set for a windows pod]"
         );
-        let windows = json!({"windowsOptions": {"hostProcess": true}});
+        let windows = json!({"windowsOptions": {"runAsUserName": "u"}});
         assert_eq!(
             errors(json!({"os": os("linux"), "securityContext": windows}), json!({})),
             "spec.securityContext.windowsOptions: Forbidden: windows options cannot be set for a linux pod"

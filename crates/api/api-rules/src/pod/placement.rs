@@ -104,7 +104,33 @@ fn validate_spread_constraint(constraint: &Value, path: &Path, errors: &mut Erro
         path,
         errors,
     );
+    if let Some(domains) = constraint.opt_int("minDomains") {
+        let path = path.child("minDomains");
+        if domains <= 0 {
+            errors.push(FieldError::invalid(&path, domains, "must be greater than zero"));
+        }
+        let when = constraint.text("whenUnsatisfiable");
+        if when != "DoNotSchedule" {
+            let detail =
+                format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {when}");
+            errors.push(FieldError::invalid(&path, domains, detail));
+        }
+    }
+    validate_label_keys(constraint, "matchLabelKeys", path, errors);
     validate_label_selector(constraint.at("labelSelector"), &path.child("labelSelector"), errors);
+}
+
+/// Validates a list of label keys that extend the label selector beside it.
+fn validate_label_keys(term: &Value, field: &str, path: &Path, errors: &mut ErrorList) {
+    let (keys, path) = (term.items(field), path.child(field));
+    if !keys.is_empty() && !term.has("labelSelector") {
+        let detail = "must not be specified when labelSelector is not set";
+        errors.push(FieldError::forbidden(&path, detail));
+    }
+    for (i, key) in keys.iter().enumerate() {
+        let key = key.as_str().unwrap_or_default();
+        errors.extend(validation::label_key(key, &path.index(i)));
+    }
 }
 
 fn validate_topology_key(object: &Value, path: &Path, empty: &str, errors: &mut ErrorList) {
@@ -127,7 +153,7 @@ pub fn check_node_affinity(affinity: &Value, path: &Path, errors: &mut ErrorList
     for (i, term) in affinity.items(PREFERRED).iter().enumerate() {
         let path = path.child(PREFERRED).index(i);
         validate_weight(term, &path, errors);
-        validate_node_term(term.at("preference"), &path.child("preference"), errors);
+        validate_node_term(term.at("preference"), false, &path.child("preference"), errors);
     }
 }
 
@@ -155,6 +181,9 @@ fn validate_weight(term: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 fn validate_pod_term(term: &Value, path: &Path, errors: &mut ErrorList) {
+    for field in ["matchLabelKeys", "mismatchLabelKeys"] {
+        validate_label_keys(term, field, path, errors);
+    }
     validate_label_selector(term.at("labelSelector"), &path.child("labelSelector"), errors);
     validate_label_selector(term.at("namespaceSelector"), &path.child("namespaceSelector"), errors);
     for (i, namespace) in term.items("namespaces").iter().enumerate() {
@@ -173,11 +202,12 @@ pub(crate) fn validate_node_selector(selector: &Value, path: &Path, errors: &mut
         errors.push(FieldError::required(&path, "must have at least one node selector term"));
     }
     for (i, term) in terms.iter().enumerate() {
-        validate_node_term(term, &path.index(i), errors);
+        validate_node_term(term, true, &path.index(i), errors);
     }
 }
 
-fn validate_node_term(term: &Value, path: &Path, errors: &mut ErrorList) {
+/// Validates a term of a node selector. Upstream does not validate the values of a preference as labels.
+fn validate_node_term(term: &Value, required: bool, path: &Path, errors: &mut ErrorList) {
     for (i, requirement) in term.items("matchExpressions").iter().enumerate() {
         let path = path.child("matchExpressions").index(i);
         let values = requirement.items("values");
@@ -196,7 +226,7 @@ fn validate_node_term(term: &Value, path: &Path, errors: &mut ErrorList) {
             )),
         }
         errors.extend(validation::label_key(requirement.text("key"), &path.child("key")));
-        for (j, value) in values.iter().enumerate() {
+        for (j, value) in values.iter().enumerate().filter(|_| required) {
             let value = value.as_str().unwrap_or_default();
             for message in validation::label_value(value) {
                 errors.push(FieldError::invalid(&path.child("values").index(j), value, message));

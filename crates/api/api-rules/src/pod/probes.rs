@@ -52,6 +52,22 @@ pub(super) fn check(container: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
+/// Validates hooks that sleep: they must end before the container is killed.
+pub(super) fn check_sleep(container: &Value, spec: &Value, path: &Path, errors: &mut ErrorList) {
+    let grace = spec.int("terminationGracePeriodSeconds");
+    for hook in ["postStart", "preStop"] {
+        let sleep = container.at("lifecycle").at(hook).at("sleep");
+        let seconds = sleep.int("seconds");
+        if sleep.is_object() && !(0..=grace).contains(&seconds) {
+            let path = path.child("lifecycle").child(hook).child("sleep");
+            let detail = format!(
+                "must be non-negative and less than terminationGracePeriodSeconds ({grace})"
+            );
+            errors.push(FieldError::invalid(&path, seconds, detail));
+        }
+    }
+}
+
 fn validate_handler(object: &Value, kinds: &[&str], path: &Path, errors: &mut ErrorList) {
     let mut found = 0;
     for kind in kinds.iter().filter(|kind| object.has(kind)) {

@@ -66,6 +66,12 @@ pub(super) fn validate_field_ref(
     errors: &mut ErrorList,
 ) {
     let (field, path) = (source.text("fieldPath"), path.child("fieldPath"));
+    let version = source.text("apiVersion");
+    if !field.is_empty() && !matches!(version, "" | "v1") {
+        let detail = format!("error converting fieldPath: unsupported pod version: {version}");
+        errors.push(FieldError::invalid(&path, field, detail));
+        return;
+    }
     let subscript =
         field.starts_with("metadata.annotations['") || field.starts_with("metadata.labels['");
     if field.is_empty() {

@@ -154,7 +154,12 @@ fn validate_profiles(context: &Value, path: &Path, errors: &mut ErrorList) {
         validate_one_of(profile, "type", &types, &path, errors);
         let local = profile.text("type") == "Localhost";
         let path = path.child("localhostProfile");
-        if local && profile.blank("localhostProfile") {
+        // An empty seccomp profile is a name too.
+        let is_set = match field {
+            "seccompProfile" => profile.has("localhostProfile"),
+            _ => !profile.blank("localhostProfile"),
+        };
+        if local && !is_set {
             errors.push(FieldError::required(
                 &path,
                 match field {

@@ -15,6 +15,7 @@ use crate::fields::{
 pub(super) fn check(spec: &Value, path: &Path, errors: &mut ErrorList) {
     let names = volumes::check(spec.items("volumes"), &path.child("volumes"), errors);
     containers::check(spec, &names, path, errors);
+    validate_claims(spec, path, errors);
     validate_enums(spec, path, errors);
     validate_numbers(spec, path, errors);
     validate_texts(spec, path, errors);
@@ -36,9 +37,42 @@ pub(super) fn check(spec: &Value, path: &Path, errors: &mut ErrorList) {
 const FIELDS: &[FieldRule] = &[
     ("dnsConfig.searches[]", Text(search_domain)),
     ("hostAliases[].hostnames[]", Text(validation::dns1123_subdomain)),
+    ("resourceClaims[].resourceClaimName", Text(validation::dns1123_subdomain)),
+    ("resourceClaims[].resourceClaimTemplateName", Text(validation::dns1123_subdomain)),
     ("schedulingGroup.podGroupName", Text(validation::dns1123_subdomain)),
     ("securityContext.supplementalGroupsPolicy", OneOf(&["Merge", "Strict"])),
 ];
+
+/// The longest host name that Linux allows.
+const MAX_HOST_NAME: usize = 64;
+
+/// Validates the ResourceClaims of a Pod: each has a unique name and one source.
+fn validate_claims(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    let mut names = HashSet::new();
+    for (i, claim) in spec.items("resourceClaims").iter().enumerate() {
+        let (path, name) = (path.child("resourceClaims").index(i), claim.text("name"));
+        if name.is_empty() {
+            errors.push(FieldError::required(&path.child("name"), ""));
+        } else if !names.insert(name) {
+            errors.push(FieldError::duplicate(&path.child("name"), name));
+        } else {
+            for message in validation::dns1123_label(name) {
+                errors.push(FieldError::invalid(&path.child("name"), name, message));
+            }
+        }
+        let sources = ["resourceClaimName", "resourceClaimTemplateName"];
+        let detail = match sources.map(|source| claim.has(source)) {
+            [true, true] => {
+                "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
+            }
+            [false, false] => {
+                "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
+            }
+            _ => continue,
+        };
+        errors.push(FieldError::invalid(&path, claim.clone(), detail));
+    }
+}
 
 /// Validates a DNS search domain. It may be a dot, end in a dot, and have labels that start with an underscore.
 fn search_domain(text: &str) -> Vec<String> {
@@ -99,10 +133,13 @@ fn validate_texts(spec: &Value, path: &Path, errors: &mut ErrorList) {
             }
         }
     }
-    for (i, secret) in spec.items("imagePullSecrets").iter().enumerate() {
-        if secret.text("name").is_empty() {
-            let path = path.child("imagePullSecrets").index(i).child("name");
-            errors.push(FieldError::required(&path, ""));
+    if let Some(name) = spec.at("hostnameOverride").as_str() {
+        let path = path.child("hostnameOverride");
+        if name.len() > MAX_HOST_NAME {
+            errors.push(FieldError::too_long(&path, MAX_HOST_NAME));
+        }
+        for message in validation::dns1123_subdomain(name) {
+            errors.push(FieldError::invalid(&path, name, message));
         }
     }
     let mut seen = HashSet::new();

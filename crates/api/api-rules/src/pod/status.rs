@@ -1,13 +1,15 @@
 //! The initial status of a Pod, and the rules of the status subresource.
 
-use api_meta::{Quantity, Tree as _};
+use api_meta::{ErrorList, FieldError, Path, Quantity, Tree as _, validation};
 use serde_json::{Value, json};
+
+use crate::fields::check_ip;
 
 pub(super) fn initial() -> Value {
     json!({"phase": "Pending"})
 }
 
-pub(super) fn on_create(pod: &mut Value) {
+pub(super) fn on_create(pod: &mut Value, now: &str) {
     pod.set("status.qosClass", qos(pod.at("spec")));
     if !pod.blank("spec.schedulingGates") {
         pod.set(
@@ -15,7 +17,7 @@ pub(super) fn on_create(pod: &mut Value) {
             json!([{
                 "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
                 "message": "Scheduling is blocked due to non-empty scheduling gates",
-                "lastProbeTime": null, "lastTransitionTime": null
+                "lastProbeTime": null, "lastTransitionTime": now
             }]),
         );
     }
@@ -25,6 +27,62 @@ pub(super) fn on_status_update(new: &mut Value, old: &Value) {
     new.keep(old, "metadata.ownerReferences");
     new.keep(old, "metadata.deletionTimestamp");
     new.keep(old, "status.qosClass");
+    match_addresses(new);
+}
+
+/// Makes `podIP` the first of `podIPs`. If both are set and differ, the older field `podIP` wins.
+fn match_addresses(pod: &mut Value) {
+    let first = pod.items("status.podIPs").first().map(|address| address.text("ip").to_owned());
+    let one = pod.text("status.podIP").to_owned();
+    match first {
+        Some(first) if one.is_empty() && !first.is_empty() => pod.set("status.podIP", first),
+        first if !one.is_empty() && first.as_ref() != Some(&one) => {
+            pod.set("status.podIPs", json!([{"ip": one}]));
+        }
+        _ => {}
+    }
+}
+
+/// Validates a new status: its condition types and addresses.
+pub(super) fn check(new: &Value, old: &Value, errors: &mut ErrorList) {
+    let (status, path) = (new.at("status"), Path::new("status"));
+    for (i, condition) in status.items("conditions").iter().enumerate() {
+        // Upstream reports the field with this spelling.
+        let path = path.child("conditions").index(i).child("Type");
+        let kind = condition.text("type");
+        for message in validation::qualified_name(kind) {
+            errors.push(FieldError::invalid(&path, kind, message));
+        }
+    }
+    let nominated = status.text("nominatedNodeName");
+    if !nominated.is_empty() {
+        for message in validation::dns1123_subdomain(nominated) {
+            let path = path.child("nominatedNodeName");
+            errors.push(FieldError::invalid(&path, nominated, message));
+        }
+    }
+    let first = status.items("hostIPs").first();
+    if first.is_some_and(|first| first.text("ip") != status.text("hostIP")) {
+        let (path, ip) = (path.child("hostIPs").index(0).child("ip"), first.map(|f| f.text("ip")));
+        errors.push(FieldError::invalid(&path, ip, "must be equal to `hostIP`"));
+    }
+    for list in ["podIPs", "hostIPs"] {
+        let (addresses, path) = (status.items(list), path.child(list));
+        // An address that a kubelet of an old release has written stays.
+        if addresses == old.at("status").items(list) {
+            continue;
+        }
+        let ips: Vec<_> = addresses
+            .iter()
+            .enumerate()
+            .filter_map(|(i, address)| check_ip(address.text("ip"), &path.index(i), errors))
+            .collect();
+        let v6 = ips.iter().filter(|ip| ip.is_ipv6()).count();
+        if v6 > 1 || ips.len() - v6 > 1 {
+            let detail = "may specify no more than one IP for each IP family";
+            errors.push(FieldError::invalid(&path, status.at(list).clone(), detail));
+        }
+    }
 }
 
 /// Returns the QoS class, which decides the order of eviction. `Guaranteed` if the CPU and memory limits of every

@@ -116,3 +116,22 @@ fn merges_match_label_keys() {
     assert_eq!(anti[0]["labelSelector"]["matchExpressions"], term("NotIn"));
     assert_eq!(anti[1].get("labelSelector"), None);
 }
+
+#[test]
+fn address_of_pod_wins_over_list() {
+    for (status, want) in [
+        (json!({"podIP": "10.0.0.1"}), json!([{"ip": "10.0.0.1"}])),
+        (json!({"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.2"}]}), json!([{"ip": "10.0.0.1"}])),
+        (
+            json!({"podIPs": [{"ip": "10.0.0.2"}, {"ip": "fd00::1"}]}),
+            json!([{"ip": "10.0.0.2"}, {"ip": "fd00::1"}]),
+        ),
+    ] {
+        let old = made(json!({}));
+        let mut new = old.clone();
+        new["status"] = status;
+        POD.prepare_status(&mut new, &old, "2026-01-01T00:00:00Z");
+        assert_eq!(new["status"]["podIPs"], want);
+        assert_eq!(new["status"]["podIP"], want[0]["ip"]);
+    }
+}

@@ -53,9 +53,33 @@ fn gated_placement(allowed: &mut Value, old: &Value) {
     if unchanged {
         allowed.keep(old, "spec.nodeSelector");
     }
-    if !old.has("spec.affinity.nodeAffinity") {
-        allowed.keep(old, "spec.affinity");
+    let affinity = "spec.affinity.nodeAffinity";
+    if narrows_affinity(allowed.at(affinity), old.at(affinity)) {
+        allowed.keep(old, affinity);
+        if !old.has("spec.affinity") && allowed.blank("spec.affinity") {
+            allowed.remove(&["spec", "affinity"]);
+        }
     }
+}
+
+/// Reports whether a node affinity selects no node that the old one does not select: it only adds requirements.
+/// Preferences may change.
+fn narrows_affinity(new: &Value, old: &Value) -> bool {
+    let terms = "requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
+    let (new, old) = (new.items(terms), old.items(terms));
+    let keeps = |new: &Value, old: &Value, list: &str| {
+        let new: HashSet<&Value> = new.items(list).iter().collect();
+        old.items(list).iter().all(|requirement| new.contains(requirement))
+    };
+    // A term without requirements selects no node, so that more requirements would select nodes.
+    let narrows = |new: &Value, old: &Value| {
+        let empty = old.blank("matchExpressions") && old.blank("matchFields");
+        (!empty || new == old)
+            && keeps(new, old, "matchExpressions")
+            && keeps(new, old, "matchFields")
+    };
+    old.is_empty()
+        || new.len() == old.len() && new.iter().zip(old).all(|(new, old)| narrows(new, old))
 }
 
 fn validate_deadline(new: &Value, old: &Value, path: &Path, errors: &mut ErrorList) {
@@ -188,7 +212,7 @@ pub(super) fn check_resize(new: &Value, old: &Value, errors: &mut ErrorList) {
         return;
     }
     let mut fresh = new.clone();
-    super::status::on_create(&mut fresh);
+    super::status::on_create(&mut fresh, "");
     if fresh.text("status.qosClass") != old.text("status.qosClass") {
         errors.push(FieldError::invalid(
             &path,

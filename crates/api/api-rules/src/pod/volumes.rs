@@ -88,6 +88,12 @@ pub(crate) fn check_fields(kind: &str, source: &Value, path: &Path, errors: &mut
         }
     }
     match kind {
+        "awsElasticBlockStore" => validate_partition(source, path, errors),
+        // Upstream reports this source by an older name.
+        "gcePersistentDisk" => {
+            let older = path.as_str().replace("gcePersistentDisk", "persistentDisk");
+            validate_partition(source, &Path::new(&older), errors);
+        }
         "hostPath" => validate_host_path(source, path, errors),
         "local" => validate_no_dot_dot(source.text("path"), &path.child("path"), errors),
         "nfs" if !source.blank("path") && !source.text("path").starts_with('/') => {
@@ -133,6 +139,15 @@ pub(crate) fn check_fields(kind: &str, source: &Value, path: &Path, errors: &mut
             }
         }
         _ => {}
+    }
+}
+
+/// Validates the partition of a disk. 0 is the whole disk.
+fn validate_partition(source: &Value, path: &Path, errors: &mut ErrorList) {
+    let partition = source.int("partition");
+    if !(0..=255).contains(&partition) {
+        let detail = "must be between 1 and 255, inclusive";
+        errors.push(FieldError::invalid(&path.child("partition"), partition, detail));
     }
 }
 

@@ -77,6 +77,13 @@ pub(super) static NODES: Table = Table {
     cells: |node, now| {
         let info =
             |field: &str| json!(format::or(node.at("status.nodeInfo").text(field), "<unknown>"));
+        let architecture = node.text("status.nodeInfo.architecture");
+        let kernel = match (info("kernelVersion"), architecture) {
+            (kernel, "") => kernel,
+            (kernel, architecture) => {
+                json!(format!("{} ({architecture})", kernel.as_str().unwrap_or_default()))
+            }
+        };
         vec![
             name(node),
             json!(node_status(node)),
@@ -86,7 +93,7 @@ pub(super) static NODES: Table = Table {
             json!(node_address(node, "InternalIP")),
             json!(node_address(node, "ExternalIP")),
             info("osImage"),
-            info("kernelVersion"),
+            kernel,
             info("containerRuntimeVersion"),
         ]
     },

@@ -150,7 +150,15 @@ pub(super) static INGRESS_CLASSES: Table = Table {
             (_, "") => format!("{kind}/{}", parameters.text("name")),
             (_, group) => format!("{kind}.{group}/{}", parameters.text("name")),
         };
-        vec![name(class), json!(class.text("spec.controller")), json!(shown), age(class, now)]
+        let annotation = "ingressclass.kubernetes.io/is-default-class";
+        let is_default = class.at("metadata.annotations").text(&[annotation][..]) == "true";
+        let suffix = if is_default { " (default)" } else { "" };
+        vec![
+            json!(format!("{}{suffix}", class.name())),
+            json!(class.text("spec.controller")),
+            json!(shown),
+            age(class, now),
+        ]
     },
 };
 

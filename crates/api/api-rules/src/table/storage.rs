@@ -32,7 +32,9 @@ pub(super) static CLAIMS: Table = Table {
     ],
     cells: |claim, now| {
         let bound = !claim.blank("spec.volumeName");
-        let capacity = if bound { claim.text("status.capacity.storage") } else { "" };
+        let unknown = if bound { "0" } else { "" };
+        let capacity =
+            format::or(if bound { claim.text("status.capacity.storage") } else { "" }, unknown);
         let modes = if bound { claim.items("status.accessModes") } else { &[] };
         vec![
             name(claim),

@@ -57,7 +57,9 @@ pub(crate) fn requested_addresses(
     }
     families(tree, old, cluster)?;
     if is_headless(tree) {
-        tree.put(&["spec", "clusterIPs"], json!(["None"]));
+        if tree.blank("spec.clusterIPs") {
+            tree.put(&["spec", "clusterIPs"], json!(["None"]));
+        }
         return Ok(Vec::new());
     }
     let current = old.map(addresses).unwrap_or_default();

@@ -211,8 +211,13 @@ pub(super) fn drop_disabled_fields(
     let strategy = definition.strategy;
     // Most writes are of kinds without such fields, so the gate is looked up last.
     let features = &state.config.features;
-    if !strategy.pod_spec.is_empty() && !features.is_enabled("PodCertificateRequest") {
-        api_rules::drop_pod_certificates(strategy, new, old);
+    for (kind, gate) in [
+        ("podCertificate", "PodCertificateRequest"),
+        ("clusterTrustBundle", "ClusterTrustBundleProjection"),
+    ] {
+        if !strategy.pod_spec.is_empty() && !features.is_enabled(gate) {
+            api_rules::drop_projected_sources(strategy, kind, new, old);
+        }
     }
     if !strategy.pod_spec.is_empty() && !features.is_enabled("GenericWorkload") {
         api_rules::drop_scheduling_group(strategy, new, old);

@@ -85,3 +85,39 @@ fn drops_stop_signal_unless_in_use() {
     POD.prepare_update(&mut new, &old, "");
     assert_eq!(of(&new), Some(json!({"stopSignal": "SIGUSR1"})));
 }
+
+#[test]
+fn narrows_node_affinity_of_gated_pods() {
+    let gates = json!([{"name": "a.b/c"}]);
+    let expression = |key: &str| json!({"key": key, "operator": "Exists"});
+    let affinity = |terms: &[&[&str]]| {
+        let term = |keys: &&[&str]| json!({"matchExpressions": keys.iter().map(|k| expression(k)).collect::<Vec<_>>()});
+        json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+            {"nodeSelectorTerms": terms.iter().map(term).collect::<Vec<_>>()}}})
+    };
+    let preference = json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution":
+        [{"weight": 1, "preference": {"matchExpressions": [expression("a")]}}]}});
+    let pods = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+        [{"topologyKey": "z", "labelSelector": {}}]}});
+    for (before, after, allowed) in [
+        (json!({}), affinity(&[&["a"]]), true),
+        (json!({}), preference.clone(), true),
+        (preference, json!({}), true),
+        (affinity(&[&["a"]]), affinity(&[&["a", "b"]]), true),
+        (affinity(&[&["a"]]), affinity(&[&["b"]]), false),
+        (affinity(&[&["a"]]), affinity(&[&["a"], &["b"]]), false),
+        (affinity(&[&["a"]]), json!({}), false),
+        (json!({}), pods, false),
+    ] {
+        let of = |affinity: &Value| {
+            let mut spec = json!({ "schedulingGates": gates });
+            if affinity != &json!({}) {
+                spec["affinity"] = affinity.clone();
+            }
+            made(spec)
+        };
+        let (old, new) = (of(&before), of(&after));
+        let found = words(POD.update_errors(&new, &old, true));
+        assert_eq!(found == "[]", allowed, "{before} to {after}: {found}");
+    }
+}
