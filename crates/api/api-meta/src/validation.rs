@@ -48,7 +48,13 @@ fn mismatch(rule: &str, regex: &str, examples: &[&str]) -> String {
     format!("{rule} (e.g. {}regex used for validation is '{regex}')", list.join(" or "))
 }
 
+/// Returns upstream's words for a long name.
 fn too_long(max: usize) -> String {
+    format!("must be no more than {max} characters")
+}
+
+/// Returns upstream's words for a long part of a label.
+fn too_long_for_label(max: usize) -> String {
     format!("must be no more than {max} bytes")
 }
 
@@ -105,14 +111,8 @@ fn is_qualified_name(text: &str) -> bool {
 }
 
 fn check(text: &str, max: usize, shaped: bool, message: impl FnOnce() -> String) -> Vec<String> {
-    let mut errors = Vec::new();
-    if text.len() > max {
-        errors.push(too_long(max));
-    }
-    if !shaped {
-        errors.push(message());
-    }
-    errors
+    let long = (text.len() > max).then(|| too_long(max));
+    long.into_iter().chain((!shaped).then(message)).collect()
 }
 
 /// Validates a name without dots, such as a namespace's.
@@ -128,9 +128,11 @@ pub fn dns1123_label(text: &str) -> Vec<String> {
 
 /// Validates a name with dots, such as most objects'.
 pub fn dns1123_subdomain(text: &str) -> Vec<String> {
-    check(text, DNS1123_SUBDOMAIN_MAX, is_subdomain(text), || {
-        mismatch(SUBDOMAIN_RULE, SUBDOMAIN_REGEX, &["example.com"])
-    })
+    check(text, DNS1123_SUBDOMAIN_MAX, is_subdomain(text), subdomain_rule)
+}
+
+fn subdomain_rule() -> String {
+    mismatch(SUBDOMAIN_RULE, SUBDOMAIN_REGEX, &["example.com"])
 }
 
 /// Validates a name like [`dns1123_subdomain`] whose labels may contain underscores, except at their end.
@@ -181,15 +183,17 @@ pub fn qualified_name(text: &str) -> Vec<String> {
             name
         }
         Some((prefix, name)) => {
-            errors
-                .extend(dns1123_subdomain(prefix).into_iter().map(|m| format!("prefix part {m}")));
+            let long = (prefix.len() > DNS1123_SUBDOMAIN_MAX)
+                .then(|| too_long_for_label(DNS1123_SUBDOMAIN_MAX));
+            let found = long.into_iter().chain((!is_subdomain(prefix)).then(subdomain_rule));
+            errors.extend(found.map(|message| format!("prefix part {message}")));
             name
         }
     };
     if name.is_empty() {
         errors.push("name part must be non-empty".into());
     } else if name.len() > QUALIFIED_NAME_MAX {
-        errors.push(format!("name part {}", too_long(QUALIFIED_NAME_MAX)));
+        errors.push(format!("name part {}", too_long_for_label(QUALIFIED_NAME_MAX)));
     }
     if !is_qualified_name(name) {
         let message = mismatch(QUALIFIED_RULE, QUALIFIED_REGEX, &["MyName", "my.name", "123-abc"]);
@@ -200,9 +204,10 @@ pub fn qualified_name(text: &str) -> Vec<String> {
 
 /// Validates a label value, which may be empty.
 pub fn label_value(text: &str) -> Vec<String> {
-    check(text, LABEL_VALUE_MAX, text.is_empty() || is_qualified_name(text), || {
-        mismatch(VALUE_RULE, VALUE_REGEX, &["MyValue", "my_value", "12345"])
-    })
+    let long = (text.len() > LABEL_VALUE_MAX).then(|| too_long_for_label(LABEL_VALUE_MAX));
+    let misshapen = (!text.is_empty() && !is_qualified_name(text))
+        .then(|| mismatch(VALUE_RULE, VALUE_REGEX, &["MyValue", "my_value", "12345"]));
+    long.into_iter().chain(misshapen).collect()
 }
 
 /// Validates a container's environment variable name: printable ASCII without `=`, since v1.34.

@@ -45,17 +45,16 @@ fn raise(total: &mut Amounts, to: &Amounts) {
     }
 }
 
-/// Returns a Pod's total of `requests` or `limits`. The total is the sum of the containers, or the peak of the
-/// initialization if that is higher: an init container plus the sidecars that started before it. Pod-level resources
-/// replace the total of the containers.
-pub fn pod_total(pod: &Value, field: &str, overhead: Overhead) -> Amounts {
+/// Returns the total of `requests` or `limits` of the containers of a Pod's spec: their sum, or the peak of the
+/// initialization if that is higher. The peak is an init container plus the sidecars that started before it.
+pub fn containers_total(spec: &Value, field: &str) -> Amounts {
     let of = |container: &Value| amounts(container.at(&format!("resources.{field}")));
     let mut total = Amounts::new();
-    for container in pod.items("spec.containers") {
+    for container in spec.items("containers") {
         add(&mut total, &of(container));
     }
     let (mut sidecars, mut peak) = (Amounts::new(), Amounts::new());
-    for container in pod.items("spec.initContainers") {
+    for container in spec.items("initContainers") {
         let mut step = of(container);
         let is_sidecar = container.text("restartPolicy") == "Always";
         if is_sidecar {
@@ -74,6 +73,12 @@ pub fn pod_total(pod: &Value, field: &str, overhead: Overhead) -> Amounts {
         raise(&mut peak, &step);
     }
     raise(&mut total, &peak);
+    total
+}
+
+/// Returns a Pod's total of `requests` or `limits`. Pod-level resources replace the total of the containers.
+pub fn pod_total(pod: &Value, field: &str, overhead: Overhead) -> Amounts {
+    let mut total = containers_total(pod.at("spec"), field);
     total.extend(amounts(pod.at(&format!("spec.resources.{field}"))));
     if overhead == Overhead::Counted {
         for (resource, more) in amounts(pod.at("spec.overhead")) {

@@ -20,16 +20,9 @@ pub(crate) fn is_true(object: &Value, kind: &str) -> bool {
 pub(crate) fn validate_conditions(conditions: &[Value], path: &Path, errors: &mut ErrorList) {
     for (i, condition) in conditions.iter().enumerate() {
         let path = path.index(i);
-        let kind = condition.text("type");
-        if kind.is_empty() {
-            errors.push(FieldError::required(&path.child("type"), "must be set"));
-        } else {
-            errors.extend(validation::label_key(kind, &path.child("type")));
-        }
+        errors.extend(validation::label_key(condition.text("type"), &path.child("type")));
         let (status, known) = (condition.text("status"), ["False", "True", "Unknown"]);
-        if status.is_empty() {
-            errors.push(FieldError::required(&path.child("status"), "must be set"));
-        } else if !known.contains(&status) {
+        if !known.contains(&status) {
             errors.push(FieldError::not_supported(&path.child("status"), status, &known));
         }
         let generation = condition.int("observedGeneration");
@@ -38,11 +31,11 @@ pub(crate) fn validate_conditions(conditions: &[Value], path: &Path, errors: &mu
             errors.push(FieldError::invalid(&path.child("observedGeneration"), generation, detail));
         }
         if condition.blank("lastTransitionTime") {
-            errors.push(FieldError::required(&path.child("lastTransitionTime"), "must be set"));
+            errors.push(FieldError::required(&path.child("lastTransitionTime"), ""));
         }
         let (reason, at) = (condition.text("reason"), path.child("reason"));
         if reason.is_empty() {
-            errors.push(FieldError::required(&at, "must be set"));
+            errors.push(FieldError::required(&at, ""));
         } else if reason.len() > MAX_REASON_LENGTH {
             errors.push(FieldError::too_long(&at, MAX_REASON_LENGTH));
         } else {

@@ -26,6 +26,7 @@ mod resource_pools;
 mod resource_slices;
 mod scheduling;
 pub mod service;
+mod status;
 mod storage;
 mod storage_migration;
 #[cfg(test)]

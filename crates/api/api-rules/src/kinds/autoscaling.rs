@@ -3,12 +3,12 @@
 use api_meta::{ErrorList, FieldError, Path, Quantity, Tree as _, validation};
 use serde_json::{Value, json};
 
+use super::status;
 use crate::{
     fields::{
         FieldRule,
         Rule::{IsOneOf, IsWithin, Named, OneOf, Required, Text, TextIfAny, Within},
     },
-    meta::check_not_negative,
     strategy::Strategy,
 };
 
@@ -76,11 +76,7 @@ pub(crate) static AUTOSCALER: Strategy = Strategy {
         }
     },
     fields: FIELDS,
-    check_status: |new, _, _, errors| {
-        for field in ["currentReplicas", "desiredReplicas"] {
-            check_not_negative(new.at("status"), field, &Path::new("status"), errors);
-        }
-    },
+    check_status: |new, _, _, errors| status::check_autoscaler(new, errors),
     ..Strategy::PLAIN
 };
 

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use api_meta::{ErrorList, FieldError, LabelSelector, Path, Tree as _, Warnings, Zone, validation};
 use serde_json::{Value, json};
 
+use super::status;
 use crate::{
     cron::Schedule,
     fields::{
@@ -50,7 +51,7 @@ pub(crate) static JOB: Strategy = Strategy {
     check: check_job,
     check_create: |job, errors| check_generated(job, &Value::Null, errors),
     check_update: check_job_update,
-    check_status: |new, _, _, errors| check_job_status(new, errors),
+    check_status: |new, old, _, errors| status::check_job(new, old, errors),
     selectable: &[("status.successful", |job| job.int("status.succeeded").to_string())],
     warnings: |job, old| job_warnings(job, old, "spec"),
     pod_spec: "spec.template.spec",
@@ -327,7 +328,7 @@ fn check_indexes(spec: &Value, path: &Path, errors: &mut ErrorList) {
 
 /// The error for an invalid list of indexes, in upstream's words.
 #[derive(Debug, thiserror::Error)]
-enum IndexError {
+pub(super) enum IndexError {
     #[error("cannot convert string to integer for index: {0:?}")]
     Number(String),
     #[error("too large index: {0:?}")]
@@ -337,7 +338,7 @@ enum IndexError {
 }
 
 /// Returns the number of indexes in a list such as `1,3-5`.
-fn count_indexes(text: &str, completions: i64) -> Result<i64, IndexError> {
+pub(super) fn count_indexes(text: &str, completions: i64) -> Result<i64, IndexError> {
     let number = |text: &str| {
         let index = text.parse::<i64>().map_err(|_| IndexError::Number(text.to_owned()))?;
         if index >= completions {
@@ -465,26 +466,6 @@ fn check_job_update(new: &Value, old: &Value, errors: &mut ErrorList) {
         }
     }
     check_immutable(&allowed, old, "spec.template", errors);
-}
-
-/// Reports negative counts in the status of a Job, and Pods that would be counted twice.
-fn check_job_status(job: &Value, errors: &mut ErrorList) {
-    let (status, path) = (job.at("status"), Path::new("status"));
-    for field in ["active", "ready", "succeeded", "failed", "terminating"] {
-        check_not_negative(status, field, &path, errors);
-    }
-    let mut seen = HashSet::new();
-    for list in ["succeeded", "failed"] {
-        let path = path.child("uncountedTerminatedPods").child(list);
-        let uids = status.at("uncountedTerminatedPods").items(list);
-        for (i, uid) in uids.iter().map(|uid| uid.as_str().unwrap_or_default()).enumerate() {
-            if uid.is_empty() {
-                errors.push(FieldError::invalid(&path.index(i), uid, "must not be empty"));
-            } else if !seen.insert(uid) {
-                errors.push(FieldError::duplicate(&path.index(i), uid));
-            }
-        }
-    }
 }
 
 fn check_cron_job(cron: &Value, errors: &mut ErrorList) {

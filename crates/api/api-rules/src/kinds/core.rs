@@ -3,7 +3,7 @@
 use api_meta::{FieldError, Path, Tree as _, validation};
 use serde_json::{Value, json};
 
-use super::event;
+use super::{event, status};
 use crate::{
     meta::{NameRule, check_finalizer_owner},
     strategy::{Strategy, Subresource},
@@ -37,17 +37,7 @@ pub(crate) static NAMESPACE: Strategy = Strategy {
             check_finalizer_owner(name, &path, errors);
         }
     },
-    check_status: |new, _, _, errors| {
-        let phase = new.text("status.phase");
-        let (want, detail) = if new.has("metadata.deletionTimestamp") {
-            ("Terminating", "may only be 'Terminating' if `deletionTimestamp` is not empty")
-        } else {
-            ("Active", "may only be 'Active' if `deletionTimestamp` is empty")
-        };
-        if phase != want {
-            errors.push(FieldError::invalid(&Path::new("status.Phase"), phase, detail));
-        }
-    },
+    check_status: |new, _, _, errors| status::check_namespace(new, errors),
     subresources: &[Subresource {
         name: "finalize",
         prepare: |new, old, _| {

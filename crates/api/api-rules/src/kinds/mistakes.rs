@@ -146,6 +146,7 @@ fn assert_changes_wrong(group: &str, resource: &str, base: Value, changes: &[(&s
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "one table")]
 fn rejects_mistakes_in_pods() {
     let base = json!({"spec": {
         "serviceAccountName": "s",
@@ -319,6 +320,7 @@ fn wrong_status(group: &str, resource: &str, base: Value, status: Value) -> Vec<
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "one table")]
 fn rejects_mistakes_in_statuses() {
     let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     let workload = json!({"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}});

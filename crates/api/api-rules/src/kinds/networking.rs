@@ -5,7 +5,10 @@ use api_meta::{
 };
 use serde_json::{Value, json};
 
-use super::node::{is_cidr, repeats_a_family};
+use super::{
+    node::{is_cidr, repeats_a_family},
+    status,
+};
 use crate::{
     fields::{
         FieldRule,
@@ -203,11 +206,7 @@ pub(crate) static INGRESS: Strategy = Strategy {
     status: Some(|| json!({"loadBalancer": {}})),
     generation: true,
     check: check_ingress,
-    check_status: |new, _, _, errors| {
-        let list = new.items("status.loadBalancer.ingress");
-        let path = Path::new("status").child("loadBalancer").child("ingress");
-        check_balancer_addresses(list, &path, errors);
-    },
+    check_status: |new, _, _, errors| status::check_load_balancer(new, errors),
     fields: &[
         ("spec.ingressClassName", Text(validation::dns1123_subdomain)),
         ("spec.tls[].hosts[]", Text(tls_host)),
@@ -228,26 +227,6 @@ pub(crate) static INGRESS: Strategy = Strategy {
     },
     ..Strategy::PLAIN
 };
-
-/// Validates the addresses that a load balancer reports.
-pub(super) fn check_balancer_addresses(list: &[Value], path: &Path, errors: &mut ErrorList) {
-    for (i, ingress) in list.iter().enumerate() {
-        let (path, ip, host) = (path.index(i), ingress.text("ip"), ingress.text("hostname"));
-        if !ip.is_empty() {
-            check_ip(ip, &path.child("ip"), errors);
-        }
-        if host.is_empty() {
-            continue;
-        }
-        let path = path.child("hostname");
-        let found = validation::dns1123_subdomain(host).into_iter();
-        errors.extend(found.map(|detail| FieldError::invalid(&path, host, detail)));
-        if host.parse::<std::net::IpAddr>().is_ok() {
-            let detail = "must be a DNS name, not an IP address";
-            errors.push(FieldError::invalid(&path, host, detail));
-        }
-    }
-}
 
 fn tls_host(host: &str) -> Vec<String> {
     if host.contains('*') {

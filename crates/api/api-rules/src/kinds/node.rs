@@ -3,6 +3,7 @@
 use api_meta::{Cidr, ErrorList, FieldError, Path, Tree as _, Warnings, validation};
 use serde_json::Value;
 
+use super::status;
 use crate::{
     fields::Rule::Labels,
     meta::check_immutable,
@@ -43,7 +44,7 @@ pub(crate) static NODE: Strategy = Strategy {
         }
     },
     check_update,
-    check_status: |new, _, _, errors| check_status(new, errors),
+    check_status: |new, _, _, errors| status::check_node(new, errors),
     warnings: |node, _| {
         let old = [
             ("spec.configSource", "the feature is removed"),
@@ -84,7 +85,7 @@ fn check(node: &Value, errors: &mut ErrorList) {
             errors.push(error);
         }
     }
-    check_capacity(node, errors);
+    status::check_node_amounts(node, errors);
     let cidrs = node.items("spec.podCIDRs");
     if repeats_a_family(cidrs) {
         let detail = "may specify no more than one CIDR for each IP family";
@@ -96,25 +97,6 @@ fn check(node: &Value, errors: &mut ErrorList) {
         if !is_cidr(text) {
             let detail = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
             errors.push(FieldError::invalid(&path.child("podCIDRs").index(i), text, detail));
-        }
-    }
-}
-
-fn check_capacity(node: &Value, errors: &mut ErrorList) {
-    for list in ["capacity", "allocatable"] {
-        for (name, value) in node.pairs(&format!("status.{list}")) {
-            validate_amount(value, "cpu", &Path::new("status").child(list).child(name), errors);
-        }
-    }
-}
-
-fn check_status(node: &Value, errors: &mut ErrorList) {
-    check_capacity(node, errors);
-    let mut seen = std::collections::HashSet::new();
-    for (i, address) in node.items("status.addresses").iter().enumerate() {
-        if !seen.insert(address) {
-            let path = Path::new("status").child("addresses").index(i);
-            errors.push(FieldError::duplicate(&path, address.clone()));
         }
     }
 }

@@ -5,11 +5,10 @@ use std::collections::HashSet;
 use api_meta::{ErrorList, FieldError, Path, Quantity, Tree as _, validation};
 use serde_json::{Map, Value, json};
 
-use super::workloads::check_int_or_percent;
+use super::{status, workloads::check_int_or_percent};
 use crate::{
-    conditions::validate_conditions,
     fields::{validate_label_selector, validate_optional_one_of},
-    meta::{NameRule, check_immutable, check_not_negative},
+    meta::{NameRule, check_immutable},
     pod::{
         is_standard, validate_amount, validate_container_resource_name,
         validate_standard_or_qualified,
@@ -66,14 +65,7 @@ pub(crate) static RESOURCE_QUOTA: Strategy = Strategy {
         check_scopes(quota.at("spec"), &Path::new("spec"), errors);
     },
     check_update: |new, old, errors| check_immutable(new, old, "spec.scopes", errors),
-    check_status: |new, _, _, errors| {
-        for list in ["hard", "used"] {
-            for (name, value) in new.at("status").pairs(list) {
-                let path = Path::new("status").child(list).key(name);
-                validate_amount(value, "cpu", &path, errors);
-            }
-        }
-    },
+    check_status: |new, _, _, errors| status::check_quota(new, errors),
     ..Strategy::PLAIN
 };
 
@@ -96,21 +88,7 @@ pub(crate) static DISRUPTION_BUDGET: Strategy = Strategy {
         validate_optional_one_of(spec, "unhealthyPodEvictionPolicy", &policies, &path, errors);
         validate_label_selector(spec.at("selector"), &path.child("selector"), errors);
     },
-    check_status: |new, _, _, errors| {
-        let (status, path) = (new.at("status"), Path::new("status"));
-        for field in ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"] {
-            check_not_negative(status, field, &path, errors);
-        }
-        let (conditions, path) = (status.items("conditions"), path.child("conditions"));
-        validate_conditions(conditions, &path, errors);
-        let mut kinds = HashSet::new();
-        for (i, condition) in conditions.iter().enumerate() {
-            let kind = condition.text("type");
-            if !kinds.insert(kind) {
-                errors.push(FieldError::duplicate(&path.index(i).child("type"), kind));
-            }
-        }
-    },
+    check_status: |new, _, _, errors| status::check_disruption_budget(new, errors),
     unconditional_update: false,
     ..Strategy::PLAIN
 };

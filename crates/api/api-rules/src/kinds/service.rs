@@ -6,8 +6,9 @@ use api_meta::{ErrorList, FieldError, Path, Tree as _, Warnings, validation};
 use serde_json::{Value, json};
 
 use super::{
-    networking::{BAD_CIDR, check_balancer_addresses, check_endpoint_ip},
+    networking::{BAD_CIDR, check_endpoint_ip},
     node::{is_cidr, repeats_a_family},
+    status,
 };
 use crate::{
     fields::{
@@ -46,7 +47,7 @@ pub(crate) static SERVICE: Strategy = Strategy {
         ("spec.loadBalancerClass", Text(validation::qualified_name)),
     ],
     check_update,
-    check_status,
+    check_status: |new, old, _, errors| status::check_service(new, old, errors),
     warnings: warn,
     selectable: &[
         ("spec.clusterIP", |s| s.text("spec.clusterIP").to_owned()),
@@ -180,6 +181,8 @@ fn defaults(service: &mut Value) {
     }
     if kind == "LoadBalancer" {
         spec.set_default("allocateLoadBalancerNodePorts", true);
+        let ingress = service.items_mut("status.loadBalancer.ingress");
+        ingress.filter(|ingress| !ingress.blank("ip")).for_each(|i| i.set_default("ipMode", "VIP"));
     }
 }
 
@@ -479,24 +482,6 @@ fn check_update(new: &Value, old: &Value, errors: &mut ErrorList) {
             new.at("spec.loadBalancerClass").clone(),
             "may not change once set",
         ));
-    }
-}
-
-/// Validates the addresses of a load balancer. A status that is not changed is not validated again.
-fn check_status(new: &Value, old: &Value, _: &str, errors: &mut ErrorList) {
-    let path = Path::new("status").child("loadBalancer").child("ingress");
-    let list = new.items("status.loadBalancer.ingress");
-    if list == old.items("status.loadBalancer.ingress") {
-        return;
-    }
-    if !list.is_empty() && new.text("spec.type") != "LoadBalancer" {
-        let detail = "may only be used when `spec.type` is 'LoadBalancer'";
-        errors.push(FieldError::forbidden(&path, detail));
-        return;
-    }
-    check_balancer_addresses(list, &path, errors);
-    for (i, ingress) in list.iter().enumerate() {
-        validate_optional_one_of(ingress, "ipMode", &["Proxy", "VIP"], &path.index(i), errors);
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use api_meta::{ErrorList, FieldError, Path, Quantity, Tree as _, Warnings, validation};
 use serde_json::{Value, json};
 
+use super::status;
 use crate::{
     fields::{
         Rule::{
@@ -31,6 +32,7 @@ pub(crate) static CLAIM: Strategy = Strategy {
     },
     fields: &[("spec.volumeAttributesClassName", TextIfAny(validation::dns1123_subdomain))],
     check_update: check_claim_update,
+    check_status: |new, _, _, errors| status::check_claim(new, errors),
     selectable: &[("name", |claim| claim.name().to_owned())],
     warnings: |claim, _| {
         let old = claim

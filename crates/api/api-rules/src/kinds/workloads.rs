@@ -8,6 +8,7 @@ use api_meta::{
 };
 use serde_json::{Value, json};
 
+use super::status;
 use crate::{
     fields::{validate_one_of, validate_optional_one_of},
     meta::{NameRule, at_least_zero, check_immutable, check_not_negative},
@@ -38,18 +39,7 @@ pub(crate) static DEPLOYMENT: Strategy = Strategy {
         check_rollout(object.at("spec"), &Path::new("spec"), errors);
     },
     check_update: |new, old, errors| check_immutable(new, old, "spec.selector", errors),
-    check_status: |new, _, _, errors| {
-        let fields = [
-            "replicas",
-            "updatedReplicas",
-            "readyReplicas",
-            "availableReplicas",
-            "unavailableReplicas",
-        ];
-        check_counts(new, &fields, errors);
-        check_not_negative(new.at("status"), "collisionCount", &Path::new("status"), errors);
-        check_parts(new, &fields[1..4], "readyReplicas", errors);
-    },
+    check_status: |new, _, _, errors| status::check_deployment(new, errors),
     warnings: |object, old| workload_warnings(object, old, "spec.template"),
     pod_spec: "spec.template.spec",
     ..Strategy::PLAIN
@@ -65,7 +55,7 @@ pub(crate) static REPLICA_SET: Strategy = Strategy {
     },
     check: |object, errors| check_workload(object, "replica set", errors),
     check_update: |new, old, errors| check_immutable(new, old, "spec.selector", errors),
-    check_status: |new, _, _, errors| check_replica_status(new, errors),
+    check_status: |new, _, _, errors| status::check_replicas(new, errors),
     selectable: &[REPLICAS],
     warnings: |object, old| workload_warnings(object, old, "spec.template"),
     pod_spec: "spec.template.spec",
@@ -109,7 +99,7 @@ pub(crate) static REPLICATION_CONTROLLER: Strategy = Strategy {
         }
         check_pod_template(spec, "ReplicationController", None, &path, errors);
     },
-    check_status: |new, _, _, errors| check_replica_status(new, errors),
+    check_status: |new, _, _, errors| status::check_replicas(new, errors),
     selectable: &[REPLICAS],
     warnings: |object, old| workload_warnings(object, old, "spec.template"),
     pod_spec: "spec.template.spec",
@@ -143,17 +133,7 @@ pub(crate) static STATEFUL_SET: Strategy = Strategy {
     check: check_stateful_set,
     check_create: check_new_stateful_set,
     check_update: check_stateful_set_update,
-    check_status: |new, _, _, errors| {
-        let fields = [
-            "replicas",
-            "readyReplicas",
-            "availableReplicas",
-            "currentReplicas",
-            "updatedReplicas",
-        ];
-        check_counts(new, &fields, errors);
-        check_parts(new, &fields[1..], "status.readyReplicas", errors);
-    },
+    check_status: |new, _, _, errors| status::check_stateful_set(new, errors),
     warnings: stateful_set_warnings,
     pod_spec: "spec.template.spec",
     ..Strategy::PLAIN
@@ -179,18 +159,7 @@ pub(crate) static DAEMON_SET: Strategy = Strategy {
     },
     check: check_daemon_set,
     check_update: |new, old, errors| check_immutable(new, old, "spec.selector", errors),
-    check_status: |new, _, _, errors| {
-        let fields = [
-            "currentNumberScheduled",
-            "numberMisscheduled",
-            "desiredNumberScheduled",
-            "numberReady",
-            "updatedNumberScheduled",
-            "numberAvailable",
-            "numberUnavailable",
-        ];
-        check_counts(new, &fields, errors);
-    },
+    check_status: |new, _, _, errors| status::check_daemon_set(new, errors),
     warnings: |object, old| template_warnings(object, old, "spec.template"),
     pod_spec: "spec.template.spec",
     ..Strategy::PLAIN
@@ -544,39 +513,4 @@ fn check_daemon_set(object: &Value, errors: &mut ErrorList) {
         };
         errors.push(FieldError::invalid(&path.child(field), value.clone(), detail));
     }
-}
-
-/// Reports negative counts in a status.
-fn check_counts(object: &Value, fields: &[&str], errors: &mut ErrorList) {
-    let path = Path::new("status");
-    check_not_negative(object.at("status"), "observedGeneration", &path, errors);
-    for field in fields {
-        check_not_negative(object.at("status"), field, &path, errors);
-    }
-}
-
-/// Reports counts that are larger than the number of replicas, and more available replicas than ready ones. `ready` is
-/// the name in upstream's message.
-fn check_parts(object: &Value, fields: &[&str], ready: &str, errors: &mut ErrorList) {
-    let (status, path) = (object.at("status"), Path::new("status"));
-    for field in fields {
-        if status.int(*field) > status.int("replicas") {
-            let detail = "cannot be greater than status.replicas";
-            errors.push(FieldError::invalid(&path.child(field), status.int(*field), detail));
-        }
-    }
-    if status.int("availableReplicas") > status.int("readyReplicas") {
-        errors.push(FieldError::invalid(
-            &path.child("availableReplicas"),
-            status.int("availableReplicas"),
-            format!("cannot be greater than {ready}"),
-        ));
-    }
-}
-
-fn check_replica_status(object: &Value, errors: &mut ErrorList) {
-    let fields = ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
-    check_counts(object, &["replicas"], errors);
-    check_counts(object, &fields, errors);
-    check_parts(object, &fields, "readyReplicas", errors);
 }

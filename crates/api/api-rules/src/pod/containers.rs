@@ -50,6 +50,9 @@ pub(super) fn check(spec: &Value, volumes: &Volumes<'_>, path: &Path, errors: &m
         }
     }
     resources::check(spec.at("resources"), &path.child("resources"), errors);
+    if spec.has("resources") {
+        resources::check_pod_level(spec, &path.child("resources"), errors);
+    }
 }
 
 /// Validates the ephemeral containers of a Pod. `path` is the path of their list.

@@ -3,6 +3,8 @@
 use api_meta::{ErrorList, FieldError, Path, Quantity, Tree as _, validation};
 use serde_json::Value;
 
+use crate::amounts::{amounts, containers_total};
+
 const STANDARD: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "storage"];
 
 /// Validates the requests and limits of a container or Pod.
@@ -42,6 +44,31 @@ pub(super) fn check(resources: &Value, path: &Path, errors: &mut ErrorList) {
         }
     }
     check_huge_pages(resources, path, errors);
+}
+
+/// Validates Pod-level resources against those of the containers.
+pub(super) fn check_pod_level(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    let total = containers_total(spec, "requests");
+    for (name, request) in amounts(spec.at("resources.requests")) {
+        if let Some(total) = total.get(&name).filter(|total| request < **total) {
+            let detail =
+                format!("must be greater than or equal to aggregate container requests of {total}");
+            let path = path.child("requests").key(&name);
+            errors.push(FieldError::invalid(&path, request.to_string(), detail));
+        }
+    }
+    let limits = amounts(spec.at("resources.limits"));
+    for list in ["containers", "initContainers"] {
+        for (i, container) in spec.items(list).iter().enumerate() {
+            for (name, limit) in amounts(container.at("resources.limits")) {
+                let Some(most) = limits.get(&name).filter(|most| limit > **most) else { continue };
+                // Upstream reports this path, which is not the field's own.
+                let path = path.child(list).index(i).key(&name).child("limits");
+                let detail = format!("must be less than or equal to pod limits of {most}");
+                errors.push(FieldError::invalid(&path, limit.to_string(), detail));
+            }
+        }
+    }
 }
 
 /// Reports huge pages without CPU or memory.

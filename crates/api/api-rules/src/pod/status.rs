@@ -26,7 +26,9 @@ pub(super) fn on_create(pod: &mut Value, now: &str) {
 pub(super) fn on_status_update(new: &mut Value, old: &Value) {
     new.keep(old, "metadata.ownerReferences");
     new.keep(old, "metadata.deletionTimestamp");
-    new.keep(old, "status.qosClass");
+    if new.blank("status.qosClass") {
+        new.keep(old, "status.qosClass");
+    }
     match_addresses(new);
 }
 
@@ -55,11 +57,19 @@ pub(super) fn check(new: &Value, old: &Value, errors: &mut ErrorList) {
         }
     }
     let nominated = status.text("nominatedNodeName");
-    if !nominated.is_empty() {
+    if !nominated.is_empty() && nominated != old.text("status.nominatedNodeName") {
+        if !new.blank("spec.nodeName") {
+            let detail = "may not be set on pods that are already bound to a node";
+            errors.push(FieldError::forbidden(&path.child("nominatedNodeName"), detail));
+        }
         for message in validation::dns1123_subdomain(nominated) {
             let path = path.child("nominatedNodeName");
             errors.push(FieldError::invalid(&path, nominated, message));
         }
+    }
+    if status.at("qosClass") != old.at("status.qosClass") {
+        let class = status.at("qosClass").clone();
+        errors.push(FieldError::invalid(&path.child("qosClass"), class, "field is immutable"));
     }
     let first = status.items("hostIPs").first();
     if first.is_some_and(|first| first.text("ip") != status.text("hostIP")) {
@@ -80,7 +90,8 @@ pub(super) fn check(new: &Value, old: &Value, errors: &mut ErrorList) {
         let v6 = ips.iter().filter(|ip| ip.is_ipv6()).count();
         if v6 > 1 || ips.len() - v6 > 1 {
             let detail = "may specify no more than one IP for each IP family";
-            errors.push(FieldError::invalid(&path, status.at(list).clone(), detail));
+            let shown: Vec<_> = addresses.iter().map(|a| json!({"IP": a.text("ip")})).collect();
+            errors.push(FieldError::invalid(&path, shown, detail));
         }
     }
 }

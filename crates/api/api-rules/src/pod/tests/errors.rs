@@ -149,3 +149,70 @@ fn validates_restart_rules() {
         "spec.containers[0].restartPolicy: Required value: must specify restartPolicy when restart rules are used"
     );
 }
+
+#[test]
+fn checks_fields_against_other_fields_of_the_pod() {
+    let spread = |more: Value| {
+        let mut constraint =
+            json!({"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule"});
+        more.as_object().unwrap().iter().for_each(|(k, v)| constraint[k] = v.clone());
+        json!({"topologySpreadConstraints": [constraint]})
+    };
+    let pause = |seconds: i64| {
+        container(json!({"lifecycle": {"preStop": {"sleep": {"seconds": seconds}}}}))
+    };
+    let mut level =
+        container(json!({"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "4"}}}));
+    level["resources"] = json!({"requests": {"cpu": "1"}, "limits": {"cpu": "3"}});
+    let preferred = |value: &str| {
+        let term = json!({"matchExpressions": [{"key": "k", "operator": "In", "values": [value]}]});
+        json!({"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+            {"weight": 1, "preference": term}]}}})
+    };
+    for (spec, expected) in [
+        (json!({"imagePullSecrets": [{}]}), "[]"),
+        (preferred("Bad Value!"), "[]"),
+        (spread(json!({"minDomains": 1, "matchLabelKeys": ["a"], "labelSelector": {}})), "[]"),
+        (
+            spread(json!({"minDomains": 0, "matchLabelKeys": ["a"]})),
+            "[spec.topologySpreadConstraints[0].minDomains: Invalid value: 0: must be greater than zero, \
+            spec.topologySpreadConstraints[0].matchLabelKeys: Forbidden: must not be specified when labelSelector is not set]",
+        ),
+        (pause(30), "[]"),
+        (
+            pause(31),
+            "spec.containers[0].lifecycle.preStop.sleep: Invalid value: 31: must be non-negative and less than \
+            terminationGracePeriodSeconds (30)",
+        ),
+        (
+            level,
+            "[spec.resources.requests[cpu]: Invalid value: \"1\": must be greater than or equal to aggregate container \
+            requests of 2, spec.resources.containers[0][cpu].limits: Invalid value: \"4\": must be less than or equal to \
+            pod limits of 3]",
+        ),
+        (
+            json!({"resourceClaims": [{"name": "a"}, {"name": "a", "resourceClaimName": "c"}]}),
+            "[spec.resourceClaims[0]: Invalid value: {\"name\":\"a\"}: must specify one of: `resourceClaimName`, \
+            `resourceClaimTemplateName`, spec.resourceClaims[1].name: Duplicate value: \"a\"]",
+        ),
+        (
+            container(
+                json!({"env": [{"name": "A", "valueFrom": {"fileKeyRef": {"volumeName": "v", "path": "p", "key": "k"}}}]}),
+            ),
+            "spec.containers[0].env[0].valueFrom.fileKeyRef.volumeName: Not found: \"v\"",
+        ),
+        (
+            json!({"volumes": [{"name": "v", "projected": {"sources": [{"serviceAccountToken": {"path": "t", "expirationSeconds": 3600}}]}}]}),
+            "spec.volumes[0].projected.sources[0].serviceAccountToken: Forbidden: must not be specified when \
+            serviceAccountName is not set",
+        ),
+        (
+            container(json!({"securityContext": {"windowsOptions": {"runAsUserName": "d\\a*"}}})),
+            "spec.containers[0].securityContext.windowsOptions.runAsUserName: Invalid value: \"d\\\\a*\": \
+            runAsUserName's User cannot contain the following characters: \"/\\:;|=,+*?<>@[]",
+        ),
+    ] {
+        let pod = made(spec.clone());
+        assert_eq!(words(POD.create_errors(&pod, true)), expected, "{spec}");
+    }
+}

@@ -43,7 +43,7 @@ fn subresources_restore_other_fields() {
     let old = made(json!({}));
     let mut new = old.clone();
     new.set("status.phase", "Running");
-    new.set("status.qosClass", "Guaranteed");
+    new.set("status.qosClass", Value::Null);
     new.set("spec.nodeName", "n");
     POD.prepare_status(&mut new, &old, "");
     assert_eq!(new["status"], json!({"phase": "Running", "qosClass": "BestEffort"}));
