@@ -13,8 +13,7 @@ mod crd;
 mod cves;
 mod event;
 mod flowcontrol;
-#[cfg(test)]
-mod mistakes;
+mod indexes;
 mod networking;
 mod node;
 mod pod_certificates;

@@ -156,8 +156,8 @@ pub async fn run(args: Args) -> Result<(), Error> {
     Ok(())
 }
 
-/// Waits until the processes of a killed cluster have ended, because they hold their ports until then, or until one that
-/// was not killed has started another supervisor.
+/// Waits until the processes of a killed cluster have ended, because they hold their ports until then. One that was not
+/// killed starts another supervisor, which also ends the wait.
 async fn settle(cluster: &Cluster) {
     let revived = async {
         while Role::Supervisor.running(cluster).is_none() {

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use api_meta::{ErrorList, FieldError, Path, Quantity, Tree as _, validation};
 use serde_json::{Value, json};
 
-use super::batch::count_indexes;
+use super::indexes::count_indexes;
 use crate::{
     conditions::validate_conditions, fields::check_ip, meta::check_not_negative,
     pod::validate_amount,

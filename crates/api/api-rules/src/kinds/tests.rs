@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 use super::strategy;
 use crate::Strategy;
 
+mod mistakes;
+
 pub(super) const NOW: &str = "2026-01-01T00:00:00Z";
 
 /// Builds an object as the server does: decoded by the schema, defaulted and prepared.

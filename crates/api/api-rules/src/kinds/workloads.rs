@@ -383,7 +383,7 @@ fn with_pod_template(set: &Value) -> Cow<'_, Value> {
     Cow::Owned(defaulted)
 }
 
-/// Removes `maxUnavailable` of a StatefulSet (gate `MaxUnavailableStatefulSet`, off in v1.36), unless the old one has it.
+/// Removes `maxUnavailable` of a StatefulSet, unless the old one has it: its gate `MaxUnavailableStatefulSet` is off.
 fn drop_max_unavailable(set: &mut Value, old: &Value) {
     const FIELD: &str = "spec.updateStrategy.rollingUpdate.maxUnavailable";
     if !old.has(FIELD) {

@@ -1,6 +1,6 @@
 //! Creates objects: by POST, or by PUT and apply if the object does not exist.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use api_meta::{GroupResource, Objects, Status, StatusReason, Tree as _};
 use auth::secondary::Moment;
@@ -62,10 +62,7 @@ pub(super) async fn insert(
     // Objects that admission reads (the namespace, a Pod's service account) may have been written just before, by this
     // server or by another one.
     state.cache.wait_for_own_writes().await.map_err(store_status)?;
-    if lacks_namespace_or_account(&*state.security.objects, call, &tree) {
-        let read = [GroupResource::NAMESPACES, GroupResource::SERVICE_ACCOUNTS];
-        state.cache.consistent(&read).await.map_err(store_status)?;
-    }
+    find_namespace_and_account(state, call, &tree).await?;
     check_terminating(&*state.security.objects, call)?;
     meta::clear_server_fields(&mut tree);
     // The object was decoded with the schema's defaults.
@@ -160,20 +157,44 @@ async fn insert_prepared(
     }
 }
 
-/// Returns `true` if admission would reject the object because its namespace or service account is missing. As
-/// upstream, the store is read before that.
-fn lacks_namespace_or_account(objects: &dyn Objects, call: &Call, tree: &Value) -> bool {
+/// The number of reads of the service account `default`, which a controller creates in each new namespace.
+const DEFAULT_ACCOUNT_READS: usize = 10;
+
+/// Reads the store if admission would reject the object because its namespace or service account is missing. As
+/// upstream, waits for the account `default` for up to two seconds, because clients create Pods right after a namespace.
+async fn find_namespace_and_account(
+    state: &State,
+    call: &Call,
+    tree: &Value,
+) -> Result<(), Box<Status>> {
     let namespace = &*call.path.namespace;
     if namespace.is_empty() {
-        return false;
+        return Ok(());
     }
-    let account = || match tree.text("spec.serviceAccountName") {
+    let account = match tree.text("spec.serviceAccountName") {
         "" => "default",
         named => named,
     };
-    objects.get(&GroupResource::NAMESPACES, "", namespace).is_none()
-        || call.resource.definition.strategy.has_account
-            && objects.get(&GroupResource::SERVICE_ACCOUNTS, namespace, account()).is_none()
+    let objects = &*state.security.objects;
+    let has_namespace = || objects.get(&GroupResource::NAMESPACES, "", namespace).is_some();
+    let has_account = || {
+        !call.resource.definition.strategy.has_account
+            || objects.get(&GroupResource::SERVICE_ACCOUNTS, namespace, account).is_some()
+    };
+    let read = [GroupResource::NAMESPACES, GroupResource::SERVICE_ACCOUNTS];
+    for attempt in 0..DEFAULT_ACCOUNT_READS {
+        if has_namespace() && has_account() {
+            break;
+        }
+        if attempt > 0 {
+            if account != "default" || !has_namespace() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(rt::random_in(100..200))).await;
+        }
+        state.cache.consistent(&read).await.map_err(store_status)?;
+    }
+    Ok(())
 }
 
 /// Returns `true` if the text is a valid resourceVersion of an object.

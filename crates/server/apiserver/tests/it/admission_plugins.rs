@@ -173,3 +173,23 @@ async fn rejects_deletion_with_unknown_dry_run() {
     }
     api.get(&format!("{maps}/a")).await.ok();
 }
+
+/// Clients create Pods right after a namespace, whose account `default` a controller creates.
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_of_new_namespace_wait_for_its_default_account() {
+    let api = shared().admin();
+    for i in 0..5 {
+        let name = format!("unready-{i}");
+        api.post("/api/v1/namespaces", &json!({"metadata": {"name": name}})).await.ok();
+        let core = format!("/api/v1/namespaces/{name}");
+        let (pods, accounts) = (format!("{core}/pods"), format!("{core}/serviceaccounts"));
+        let (new_pod, account) = (pod("p"), json!({"metadata": {"name": "default"}}));
+        let (made, _) = tokio::join!(api.post(&pods, &new_pod), api.post(&accounts, &account));
+        made.ok();
+    }
+    let mut other = pod("q");
+    other["spec"]["serviceAccountName"] = json!("absent");
+    let told =
+        api.post("/api/v1/namespaces/unready-0/pods", &other).await.refused(403, "Forbidden");
+    assert!(told.contains("serviceaccount \"absent\" not found"), "{told}");
+}

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{strategy, tests::made};
+use super::{made, strategy};
 
 /// Returns the fields that the errors of a new object name.
 fn wrong_fields(group: &str, resource: &str, object: Value) -> Vec<String> {
@@ -308,112 +308,4 @@ fn rejects_mistakes_in_services_secrets_and_jobs() {
     assert_wrong("batch", "jobs", job, "spec.successPolicy");
     let slice = json!({"addressType": "FQDN", "endpoints": [{"addresses": ["plain"]}]});
     assert_wrong("discovery.k8s.io", "endpointslices", slice, "endpoints[0].addresses[0]");
-}
-
-/// Returns the fields that the errors of a status update name.
-fn wrong_status(group: &str, resource: &str, base: Value, status: Value) -> Vec<String> {
-    let old = made(group, resource, base);
-    let mut new = old.clone();
-    new["status"] = status;
-    let errors = strategy(group, resource).status_errors(&new, &old, false, super::tests::NOW);
-    errors.iter().map(|error| error.field.as_str().to_owned()).collect()
-}
-
-#[test]
-#[allow(clippy::too_many_lines, reason = "one table")]
-fn rejects_mistakes_in_statuses() {
-    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
-    let workload = json!({"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}});
-    let balancer = json!({"spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}});
-    let pod = json!({"spec": {"containers": [{"name": "c", "image": "i"}]}});
-    for (group, resource, base, status, field) in [
-        ("apps", "deployments", &workload, json!({"readyReplicas": 1}), "status.readyReplicas"),
-        (
-            "apps",
-            "deployments",
-            &workload,
-            json!({"replicas": 1, "availableReplicas": 1}),
-            "status.availableReplicas",
-        ),
-        (
-            "apps",
-            "statefulsets",
-            &workload,
-            json!({"currentReplicas": 1}),
-            "status.currentReplicas",
-        ),
-        ("apps", "daemonsets", &workload, json!({"numberAvailable": -1}), "status.numberAvailable"),
-        (
-            "autoscaling",
-            "horizontalpodautoscalers",
-            &json!({"spec": {}}),
-            json!({"desiredReplicas": -1}),
-            "status.desiredReplicas",
-        ),
-        (
-            "policy",
-            "poddisruptionbudgets",
-            &json!({"spec": {}}),
-            json!({"expectedPods": -1}),
-            "status.expectedPods",
-        ),
-        (
-            "policy",
-            "poddisruptionbudgets",
-            &json!({"spec": {}}),
-            json!({"conditions": [{"type": "A", "status": "Maybe"}]}),
-            "status.conditions[0].status",
-        ),
-        (
-            "batch",
-            "jobs",
-            &json!({"spec": {"template": {"spec": {}}}}),
-            json!({"failed": -1}),
-            "status.failed",
-        ),
-        (
-            "batch",
-            "jobs",
-            &json!({"spec": {"template": {"spec": {}}}}),
-            json!({"uncountedTerminatedPods": {"succeeded": ["a"], "failed": ["a"]}}),
-            "status.uncountedTerminatedPods.failed[0]",
-        ),
-        ("", "resourcequotas", &json!({}), json!({"used": {"pods": "-1"}}), "status.used[pods]"),
-        ("", "namespaces", &json!({}), json!({"phase": "Other"}), "status.Phase"),
-        ("", "nodes", &json!({}), json!({"capacity": {"cpu": "-1"}}), "status.capacity.cpu"),
-        (
-            "",
-            "services",
-            &balancer,
-            json!({"loadBalancer": {"ingress": [{"ip": "x"}]}}),
-            "status.loadBalancer.ingress[0].ip",
-        ),
-        (
-            "",
-            "services",
-            &json!({"spec": {"ports": [{"port": 80}]}}),
-            json!({"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}}),
-            "status.loadBalancer.ingress",
-        ),
-        (
-            "networking.k8s.io",
-            "ingresses",
-            &json!({"spec": {}}),
-            json!({"loadBalancer": {"ingress": [{"hostname": "-"}]}}),
-            "status.loadBalancer.ingress[0].hostname",
-        ),
-        ("", "pods", &pod, json!({"podIPs": [{"ip": "x"}]}), "status.podIPs[0]"),
-        (
-            "",
-            "pods",
-            &pod,
-            json!({"podIPs": [{"ip": "10.0.0.1"}, {"ip": "10.0.0.2"}]}),
-            "status.podIPs",
-        ),
-        ("", "pods", &pod, json!({"hostIPs": [{"ip": "10.0.0.1"}]}), "status.hostIPs[0].ip"),
-        ("", "pods", &pod, json!({"conditions": [{"type": ""}]}), "status.conditions[0].Type"),
-    ] {
-        let found = wrong_status(group, resource, base.clone(), status);
-        assert!(found.iter().any(|name| name == field), "{resource}: {field} is not in {found:?}");
-    }
 }
