@@ -172,7 +172,7 @@ pub fn qualified_name(text: &str) -> Vec<String> {
     let name = match text.split_once('/') {
         None => text,
         Some((_, rest)) if rest.contains('/') => {
-            let rule = format!("a qualified name {QUALIFIED_RULE}");
+            let rule = format!("a valid label key {QUALIFIED_RULE}");
             let message = mismatch(&rule, QUALIFIED_REGEX, &["MyName", "my.name", "123-abc"]);
             return vec![format!(
                 "{message} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"

@@ -160,8 +160,8 @@ async fn insert_prepared(
 /// The number of reads of the service account `default`, which a controller creates in each new namespace.
 const DEFAULT_ACCOUNT_READS: usize = 10;
 
-/// Reads the store if admission would reject the object because its namespace or service account is missing. As
-/// upstream, waits for the account `default` for up to two seconds, because clients create Pods right after a namespace.
+/// Reads the store if admission would reject the object because its namespace or service account is missing. Waits for
+/// the account `default` for up to two seconds, because clients create Pods right after a namespace. Upstream does so.
 async fn find_namespace_and_account(
     state: &State,
     call: &Call,
