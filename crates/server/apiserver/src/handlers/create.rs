@@ -179,6 +179,7 @@ async fn find_namespace_and_account(
     let has_namespace = || objects.get(&GroupResource::NAMESPACES, "", namespace).is_some();
     let has_account = || {
         !call.resource.definition.strategy.has_account
+            || !state.chain.is_on("ServiceAccount")
             || objects.get(&GroupResource::SERVICE_ACCOUNTS, namespace, account).is_some()
     };
     let read = [GroupResource::NAMESPACES, GroupResource::SERVICE_ACCOUNTS];
