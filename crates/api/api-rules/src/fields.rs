@@ -178,6 +178,12 @@ pub(crate) fn check_ip(text: &str, path: &Path, errors: &mut ErrorList) -> Optio
     ip.map_err(|message| errors.push(FieldError::invalid(path, text, message))).ok()
 }
 
+/// Reports whether a list of addresses or ranges has more than one of an IP family.
+pub(crate) fn repeats_a_family<'a>(list: impl Iterator<Item = &'a str>) -> bool {
+    let (v6, v4): (Vec<&str>, Vec<&str>) = list.partition(|text| text.contains(':'));
+    v6.len() > 1 || v4.len() > 1
+}
+
 /// Validates the form of a signer's name.
 pub(crate) fn validate_signer_name(signer: &str, path: &Path, errors: &mut ErrorList) {
     if signer.matches('/').count() != 1 {

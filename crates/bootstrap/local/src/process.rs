@@ -6,11 +6,16 @@ use std::{
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    time::Duration,
 };
 
 use instances::space::{self, Processes};
 use nix::{sys::signal::Signal, unistd::Pid};
-use sys::process::{self, PidFile};
+use sys::{
+    process::{self, PidFile},
+    supervision,
+};
+use tokio::time::{sleep, timeout};
 
 use crate::{
     cluster::{Cluster, Settings},
@@ -30,6 +35,29 @@ pub(crate) enum Role {
     /// Connects the node to the API servers if there are several control planes.
     Balancer,
     Agent,
+}
+
+/// The time that killed processes have to end. On a busy machine they take a second.
+const SETTLED: Duration = Duration::from_secs(10);
+
+/// Waits until the processes of a killed cluster have ended, because they hold their ports until then. One that was not
+/// killed starts another supervisor, which also ends the wait.
+pub(crate) async fn settle(cluster: &Cluster) {
+    let revived = async {
+        while Role::Supervisor.running(cluster).is_none() {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let ended = async {
+        for pid in [Role::ControlPlane, Role::Agent].iter().filter_map(|r| r.running(cluster)) {
+            supervision::exited(pid).await;
+        }
+    };
+    let settled = async {
+        tokio::select! { () = revived => {}, () = ended => {} }
+    };
+    // The check of the machine names what holds a port for longer.
+    let _ = timeout(SETTLED, settled).await;
 }
 
 impl Cluster {

@@ -15,10 +15,7 @@ use pki::Subject;
 use serde_json::{Value, json};
 use sys::supervision;
 use telemetry::{Progress, Recorder};
-use tokio::{
-    sync::oneshot,
-    time::{Instant, sleep, timeout},
-};
+use tokio::{sync::oneshot, time::Instant};
 
 use crate::{
     certs,
@@ -28,7 +25,7 @@ use crate::{
     containerd, context,
     error::Error,
     images, manifests, mark, metrics, network, nodes, preflight,
-    process::{Role, notify_supervisor, start_supervisor},
+    process::{Role, notify_supervisor, settle, start_supervisor},
     replicated, secrets, status, takeover,
     turn::Turn,
     wait::{check_up, wait},
@@ -36,8 +33,6 @@ use crate::{
 
 /// The time that a process has to end before it is killed.
 const RESTART: Duration = Duration::from_secs(10);
-/// The time that killed processes have to end. On a busy machine they take a second.
-const SETTLED: Duration = Duration::from_secs(10);
 
 /// Brings up a cluster on this host.
 #[derive(Clone, Debug, clap::Args)]
@@ -154,26 +149,6 @@ pub async fn run(args: Args) -> Result<(), Error> {
         context::name(&cluster)
     ));
     Ok(())
-}
-
-/// Waits until the processes of a killed cluster have ended, because they hold their ports until then. One that was not
-/// killed starts another supervisor, which also ends the wait.
-async fn settle(cluster: &Cluster) {
-    let revived = async {
-        while Role::Supervisor.running(cluster).is_none() {
-            sleep(Duration::from_millis(20)).await;
-        }
-    };
-    let ended = async {
-        for pid in [Role::ControlPlane, Role::Agent].iter().filter_map(|r| r.running(cluster)) {
-            supervision::exited(pid).await;
-        }
-    };
-    let settled = async {
-        tokio::select! { () = revived => {}, () = ended => {} }
-    };
-    // The check of the machine names what holds a port for longer.
-    let _ = timeout(SETTLED, settled).await;
 }
 
 /// Applies the flags that change settings of a new or an existing cluster.

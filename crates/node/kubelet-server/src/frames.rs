@@ -1,8 +1,17 @@
 //! Frames of WebSockets (RFC 6455 §5). The content of a client's message is returned as it arrives, so that a message
 //! of any size, finished or not, takes no memory.
 
+use std::io::Cursor;
+
 use bytes::{Buf as _, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio_tungstenite::tungstenite::{
+    self,
+    protocol::frame::{
+        FrameHeader,
+        coding::{Control, Data, OpCode},
+    },
+};
 
 /// The size of the largest piece of a message, in bytes.
 const PIECE: usize = 16 << 10;
@@ -10,35 +19,14 @@ const PIECE: usize = 16 << 10;
 /// The size of the largest control frame.
 const MAX_CONTROL: usize = 125;
 
-/// The type of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Opcode {
-    Continuation = 0,
-    Text = 1,
-    Binary = 2,
-    Close = 8,
-    Ping = 9,
-    Pong = 10,
-}
-
-impl Opcode {
-    fn of(number: u8) -> Option<Self> {
-        let all =
-            [Self::Continuation, Self::Text, Self::Binary, Self::Close, Self::Ping, Self::Pong];
-        all.into_iter().find(|opcode| *opcode as u8 == number)
-    }
-
-    fn is_control(self) -> bool {
-        self as u8 >= Self::Close as u8
-    }
-}
-
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FrameError {
     #[error("read from the client: {0}")]
     Read(#[from] std::io::Error),
     #[error("the client's WebSocket violates RFC 6455: {0}")]
     Protocol(&'static str),
+    #[error("the head of the client's frame: {0}")]
+    Head(#[from] tungstenite::Error),
 }
 
 /// A part of what a client sends.
@@ -107,29 +95,39 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
                 }
                 return Ok(Some(Piece::Data { content: content.freeze(), last }));
             }
-            let Some(head) = Head::parse(&self.buffer)? else { return Ok(None) };
-            if !head.opcode.is_control() {
-                if self.in_message != (head.opcode == Opcode::Continuation) {
-                    return Err(FrameError::Protocol("a message begins within another one"));
-                }
-                self.buffer.advance(head.size);
-                self.frame =
-                    Some(DataFrame { left: head.length, mask: head.mask, last: head.last });
-                continue;
+            let mut cursor = Cursor::new(&self.buffer[..]);
+            let Some((head, length)) = FrameHeader::parse(&mut cursor)? else { return Ok(None) };
+            let size = head.len(length);
+            if head.rsv1 || head.rsv2 || head.rsv3 {
+                return Err(FrameError::Protocol("a reserved bit is set"));
             }
-            let length = usize::try_from(head.length).unwrap_or(usize::MAX);
-            if length > MAX_CONTROL || !head.last {
+            let Some(mask) = head.mask else {
+                return Err(FrameError::Protocol("a frame is not masked"));
+            };
+            let control = match head.opcode {
+                OpCode::Control(control) => control,
+                OpCode::Data(data) => {
+                    if self.in_message != (data == Data::Continue) {
+                        return Err(FrameError::Protocol("a message begins within another one"));
+                    }
+                    self.buffer.advance(size);
+                    self.frame = Some(DataFrame { left: length, mask, last: head.is_final });
+                    continue;
+                }
+            };
+            let length = usize::try_from(length).unwrap_or(usize::MAX);
+            if length > MAX_CONTROL || !head.is_final {
                 return Err(FrameError::Protocol("a control frame is too long or in parts"));
             }
-            if self.buffer.len() < head.size + length {
+            if self.buffer.len() < size + length {
                 return Ok(None);
             }
-            self.buffer.advance(head.size);
+            self.buffer.advance(size);
             let mut content = self.buffer.split_to(length);
-            unmask(&mut content, head.mask);
-            match head.opcode {
-                Opcode::Ping => return Ok(Some(Piece::Ping(content.freeze()))),
-                Opcode::Close => return Ok(Some(Piece::Close)),
+            unmask(&mut content, mask);
+            match control {
+                Control::Ping => return Ok(Some(Piece::Ping(content.freeze()))),
+                Control::Close => return Ok(Some(Piece::Close)),
                 _ => {}
             }
         }
@@ -140,61 +138,12 @@ fn unmask(content: &mut [u8], mask: [u8; 4]) {
     content.iter_mut().zip(mask.iter().cycle()).for_each(|(byte, mask)| *byte ^= mask);
 }
 
-/// The part of a client's frame before its content.
-struct Head {
-    opcode: Opcode,
-    last: bool,
-    length: u64,
-    mask: [u8; 4],
-    /// The size of this part in bytes.
-    size: usize,
-}
-
-impl Head {
-    /// Returns `None` if more bytes are needed.
-    fn parse(bytes: &[u8]) -> Result<Option<Self>, FrameError> {
-        let [first, second, rest @ ..] = bytes else { return Ok(None) };
-        if first & 0x70 != 0 {
-            return Err(FrameError::Protocol("a reserved bit is set"));
-        }
-        if second & 0x80 == 0 {
-            return Err(FrameError::Protocol("a frame is not masked"));
-        }
-        let opcode = Opcode::of(first & 0x0f)
-            .ok_or(FrameError::Protocol("the type of a frame is unknown"))?;
-        let (length, extended) = match second & 0x7f {
-            126 => match rest.first_chunk::<2>() {
-                Some(length) => (u64::from(u16::from_be_bytes(*length)), 2),
-                None => return Ok(None),
-            },
-            127 => match rest.first_chunk::<8>() {
-                Some(length) => (u64::from_be_bytes(*length), 8),
-                None => return Ok(None),
-            },
-            short => (u64::from(short), 0),
-        };
-        let mask = rest.get(extended..).and_then(|rest| rest.first_chunk::<4>()).copied();
-        let head =
-            |mask| Self { opcode, last: first & 0x80 != 0, length, mask, size: 2 + extended + 4 };
-        Ok(mask.map(head))
-    }
-}
-
 /// Encodes a frame of the server.
-pub(crate) fn encode(opcode: Opcode, content: &[u8]) -> Vec<u8> {
-    let mut frame = Vec::with_capacity(10 + content.len());
-    frame.push(0x80 | opcode as u8);
-    match (u8::try_from(content.len()), u16::try_from(content.len())) {
-        (Ok(short @ ..126), _) => frame.push(short),
-        (_, Ok(medium)) => {
-            frame.push(126);
-            frame.extend_from_slice(&medium.to_be_bytes());
-        }
-        _ => {
-            frame.push(127);
-            frame.extend_from_slice(&(content.len() as u64).to_be_bytes());
-        }
-    }
+pub(crate) fn encode(opcode: OpCode, content: &[u8]) -> Vec<u8> {
+    let header = FrameHeader { opcode, ..FrameHeader::default() };
+    let length = content.len() as u64;
+    let mut frame = Vec::with_capacity(header.len(length) + content.len());
+    header.format(length, &mut frame).expect("a vector takes all that is written");
     frame.extend_from_slice(content);
     frame
 }
@@ -256,7 +205,7 @@ mod tests {
         let mut client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
         for size in [0, 125, 126, 65_535, 65_536] {
             let content = vec![7; size];
-            let frame = encode(Opcode::Binary, &content);
+            let frame = encode(OpCode::Data(Data::Binary), &content);
             tokio::io::AsyncWriteExt::write_all(&mut wire, &frame).await.unwrap();
             assert_eq!(client.next().await.unwrap().unwrap(), Message::binary(content));
         }
@@ -267,7 +216,7 @@ mod tests {
         for (bytes, words) in [
             (&[0xc2, 0x80, 0, 0, 0, 0][..], "reserved bit"),
             (&[0x82, 0], "not masked"),
-            (&[0x83, 0x80, 0, 0, 0, 0], "unknown"),
+            (&[0x83, 0x80, 0, 0, 0, 0], "opcode"),
             (&[0x80, 0x80, 0, 0, 0, 0], "within another"),
             (&[0x02, 0x80, 0, 0, 0, 0, 0x82, 0x80, 0, 0, 0, 0], "within another"),
             (&[0x09, 0x80, 0, 0, 0, 0], "control frame"),

@@ -8,9 +8,10 @@ use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     sync::Mutex,
 };
+use tokio_tungstenite::tungstenite::protocol::frame::coding::{Control, Data, OpCode};
 
 use crate::{
-    frames::{FrameError, FrameReader, Opcode, Piece, encode},
+    frames::{FrameError, FrameReader, Piece, encode},
     protocol::{Dialect, Options},
     spdy::{self, Encoder, Frame},
 };
@@ -140,7 +141,7 @@ async fn close(
     from: &mut FrameReader<impl AsyncRead + Unpin>,
 ) {
     let goodbye = async {
-        send(to, &encode(Opcode::Close, &NORMAL)).await?;
+        send(to, &encode(OpCode::Control(Control::Close), &NORMAL)).await?;
         while !matches!(from.next().await?, None | Some(Piece::Close)) {}
         to.lock().await.shutdown().await?;
         Ok::<_, Error>(())
@@ -192,12 +193,12 @@ fn message(channel: &Channel, content: &[u8], dialect: Dialect) -> Option<Vec<u8
     if dialect.base64 {
         let digit = char::from(channel.number.wrapping_add(b'0'));
         let text = format!("{digit}{}", STANDARD.encode(content));
-        return Some(encode(Opcode::Text, text.as_bytes()));
+        return Some(encode(OpCode::Data(Data::Text), text.as_bytes()));
     }
     let mut message = Vec::with_capacity(content.len() + 1);
     message.push(channel.number);
     message.extend_from_slice(content);
-    Some(encode(Opcode::Binary, &message))
+    Some(encode(OpCode::Data(Data::Binary), &message))
 }
 
 /// Returns the message of the runtime's final Status, or `None` on success.
@@ -221,7 +222,9 @@ async fn input(
                     send(runtime, &frames).await?;
                 }
             }
-            Piece::Ping(content) => send(to, &encode(Opcode::Pong, &content)).await?,
+            Piece::Ping(content) => {
+                send(to, &encode(OpCode::Control(Control::Pong), &content)).await?
+            }
             Piece::Close => break,
         }
     }
@@ -330,7 +333,9 @@ where
                     to_runtime.write_all(&content).await?;
                     to_runtime.flush().await?;
                 }
-                Piece::Ping(content) => send(&to_client, &encode(Opcode::Pong, &content)).await?,
+                Piece::Ping(content) => {
+                    send(&to_client, &encode(OpCode::Control(Control::Pong), &content)).await?
+                }
                 Piece::Close => break,
             }
         }
@@ -344,7 +349,7 @@ where
             if size == 0 {
                 return Ok::<_, Error>(());
             }
-            send(&to_client, &encode(Opcode::Binary, &piece[..size])).await?;
+            send(&to_client, &encode(OpCode::Data(Data::Binary), &piece[..size])).await?;
         }
     };
     let ended = tokio::select! {
@@ -372,9 +377,9 @@ mod tests {
         let (out, error, sixth) = (channel(1, "stdout"), channel(3, "error"), channel(10, "data"));
         let dialect = |status, base64| Dialect { status, base64, can_close: false };
         let binary = |number: u8, text: &str| {
-            Some(encode(Opcode::Binary, &[&[number], text.as_bytes()].concat()))
+            Some(encode(OpCode::Data(Data::Binary), &[&[number], text.as_bytes()].concat()))
         };
-        let text = |text: &str| Some(encode(Opcode::Text, text.as_bytes()));
+        let text = |text: &str| Some(encode(OpCode::Data(Data::Text), text.as_bytes()));
         for (channel, content, dialect, expected) in [
             (&out, "hi", dialect(true, false), binary(1, "hi")),
             (&out, "hi", dialect(false, true), text("1aGk=")),

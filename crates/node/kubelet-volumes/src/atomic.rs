@@ -26,7 +26,8 @@ pub(crate) fn write(
     if current.is_some() && is_current(&data, files) {
         return Ok(());
     }
-    remove_unfinished(dir, current.as_deref())?;
+    // Without this, each retry of a failed write would take more of the volume's space.
+    remove_others(dir, current.as_deref())?;
     let name = format!("..{}", now.strftime("%Y_%m_%d_%H_%M_%S.%N"));
     let fresh = dir.join(&name);
     make_directory(&fresh, group)?;
@@ -48,13 +49,7 @@ pub(crate) fn write(
     symlink(&name, &next).map_err(Error::file("create link", &next))?;
     fs::rename(&next, &data).map_err(Error::file("rename", &next))?;
     links(dir, files)?;
-    match current {
-        Some(old) if old != Path::new(&name) => {
-            let old = dir.join(old);
-            fs::remove_dir_all(&old).map_err(Error::file("remove", &old))
-        }
-        _ => Ok(()),
-    }
+    remove_others(dir, Some(Path::new(&name)))
 }
 
 /// Creates a world-readable directory with the Pod's group, if it has one, independent of the umask.
@@ -66,9 +61,8 @@ fn make_directory(path: &Path, group: Option<u32>) -> Result<(), Error> {
         .map_err(Error::file("set the mode of", path))
 }
 
-/// Removes the directories of earlier writes that failed, or whose process ended. Without that, each retry would take
-/// more of the volume's space.
-fn remove_unfinished(dir: &Path, current: Option<&Path>) -> Result<(), Error> {
+/// Removes the directories of other writes, also of those that failed or whose process ended.
+fn remove_others(dir: &Path, current: Option<&Path>) -> Result<(), Error> {
     for entry in fs::read_dir(dir).map_err(Error::file("read", dir))?.flatten() {
         let name = entry.file_name();
         let is_old = name.to_string_lossy().starts_with("..") && current != Some(Path::new(&name));

@@ -231,17 +231,11 @@ fn check_job_spec(
             errors.push(FieldError::invalid(&path.child("parallelism"), parallelism, detail));
         }
     }
-    if spec.has("backoffLimitPerIndex") && spec.text("completionMode") != "Indexed" {
-        errors.push(FieldError::invalid(
-            &path.child("backoffLimitPerIndex"),
-            spec.at("backoffLimitPerIndex").clone(),
-            "requires indexed completion mode",
-        ));
-    }
-    if spec.has("successPolicy") && spec.text("completionMode") != "Indexed" {
-        let found = spec.at("successPolicy").clone();
-        let detail = "requires indexed completion mode";
-        errors.push(FieldError::invalid(&path.child("successPolicy"), found, detail));
+    for field in ["backoffLimitPerIndex", "successPolicy"] {
+        if spec.has(field) && spec.text("completionMode") != "Indexed" {
+            let (found, detail) = (spec.at(field).clone(), "requires indexed completion mode");
+            errors.push(FieldError::invalid(&path.child(field), found, detail));
+        }
     }
     let template = path.child("template");
     check_template(spec.at("template"), selector, &template, errors);

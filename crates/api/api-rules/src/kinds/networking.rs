@@ -5,15 +5,13 @@ use api_meta::{
 };
 use serde_json::{Value, json};
 
-use super::{
-    node::{is_cidr, repeats_a_family},
-    status,
-};
+use super::{node::is_cidr, status};
 use crate::{
     fields::{
         FieldRule,
         Rule::{IsOneOf, IsText, Named, OneOf, Text, TextIfAny, UniqueBy},
-        check_ip, validate_label_selector, validate_one_of, validate_optional_one_of,
+        check_ip, repeats_a_family, validate_label_selector, validate_one_of,
+        validate_optional_one_of,
     },
     meta::{NameRule, check_immutable, immutable},
     pod::check_port,
@@ -537,7 +535,7 @@ pub(crate) static SERVICE_CIDR: Strategy = Strategy {
             let detail = "at least one CIDR required";
             errors.push(FieldError::required(&path, detail));
         }
-        if repeats_a_family(cidr.items("spec.cidrs")) {
+        if repeats_a_family(cidr.texts("spec.cidrs")) {
             let detail = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64";
             errors.push(FieldError::invalid(&path, cidr.at("spec.cidrs").clone(), detail));
         }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::status;
 use crate::{
-    fields::Rule::Labels,
+    fields::{Rule::Labels, repeats_a_family},
     meta::check_immutable,
     pod::{check_effect, check_toleration, validate_amount, validate_container_resource_name},
     strategy::Strategy,
@@ -87,7 +87,7 @@ fn check(node: &Value, errors: &mut ErrorList) {
     }
     status::check_node_amounts(node, errors);
     let cidrs = node.items("spec.podCIDRs");
-    if repeats_a_family(cidrs) {
+    if repeats_a_family(node.texts("spec.podCIDRs")) {
         let detail = "may specify no more than one CIDR for each IP family";
         let found = node.at("spec.podCIDRs").clone();
         errors.push(FieldError::invalid(&path.child("podCIDRs"), found, detail));
@@ -99,12 +99,6 @@ fn check(node: &Value, errors: &mut ErrorList) {
             errors.push(FieldError::invalid(&path.child("podCIDRs").index(i), text, detail));
         }
     }
-}
-
-/// Reports whether a list has more than one range of an IP family.
-pub(super) fn repeats_a_family(cidrs: &[Value]) -> bool {
-    let v6 = cidrs.iter().filter(|cidr| cidr.as_str().unwrap_or_default().contains(':')).count();
-    v6 > 1 || cidrs.len() - v6 > 1
 }
 
 pub(super) fn is_cidr(text: &str) -> bool {

@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 
 use super::{
     networking::{BAD_CIDR, check_endpoint_ip},
-    node::{is_cidr, repeats_a_family},
+    node::is_cidr,
     status,
 };
 use crate::{
     fields::{
         Rule::{IsOneOf, OneOf, Text, Unique},
-        check_ip, validate_one_of, validate_optional_one_of,
+        check_ip, repeats_a_family, validate_one_of, validate_optional_one_of,
     },
     meta::NameRule,
     pod::check_port,
@@ -406,7 +406,7 @@ fn check_type(service: &Value, kind: &str, path: &Path, errors: &mut ErrorList) 
     let list: Vec<&str> = spec.texts("clusterIPs").collect();
     let detail = if list.len() > 1 && list.contains(&"None") {
         "'None' must be the first and only value"
-    } else if repeats_a_family(spec.items("clusterIPs")) && !list.contains(&"None") {
+    } else if repeats_a_family(list.iter().copied()) && !list.contains(&"None") {
         "may specify no more than one IP for each IP family"
     } else {
         return;

@@ -19,7 +19,7 @@ fn root() -> Path {
 }
 
 /// Reports negative counters, also `observedGeneration`.
-pub(super) fn check_counts(object: &Value, fields: &[&str], errors: &mut ErrorList) {
+fn check_counts(object: &Value, fields: &[&str], errors: &mut ErrorList) {
     for field in ["observedGeneration"].iter().chain(fields) {
         check_not_negative(object.at("status"), field, &root(), errors);
     }
@@ -43,32 +43,36 @@ fn check_at_most(
     }
 }
 
+/// Validates the counters of replicas. `parts` are at most all replicas, and those that are available at most those that
+/// are ready, which upstream's message names by `ready`.
+fn check_replica_counts(
+    object: &Value,
+    parts: &[&str],
+    others: &[&str],
+    ready: &str,
+    errors: &mut ErrorList,
+) {
+    check_counts(object, &[&["replicas"], parts, others].concat(), errors);
+    check_at_most(object, parts, "replicas", "status.replicas", errors);
+    check_at_most(object, &["availableReplicas"], "readyReplicas", ready, errors);
+}
+
 pub(super) fn check_deployment(object: &Value, errors: &mut ErrorList) {
     let parts = ["updatedReplicas", "readyReplicas", "availableReplicas"];
-    check_counts(object, &["replicas"], errors);
-    check_counts(object, &parts, errors);
-    check_counts(object, &["unavailableReplicas", "collisionCount"], errors);
-    check_at_most(object, &parts, "replicas", "status.replicas", errors);
-    check_at_most(object, &["availableReplicas"], "readyReplicas", "readyReplicas", errors);
+    let others = ["unavailableReplicas", "collisionCount"];
+    check_replica_counts(object, &parts, &others, "readyReplicas", errors);
 }
 
 /// Validates the status of a ReplicaSet or ReplicationController.
 pub(super) fn check_replicas(object: &Value, errors: &mut ErrorList) {
     let parts = ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
-    check_counts(object, &["replicas"], errors);
-    check_counts(object, &parts, errors);
-    check_at_most(object, &parts, "replicas", "status.replicas", errors);
-    check_at_most(object, &["availableReplicas"], "readyReplicas", "readyReplicas", errors);
+    check_replica_counts(object, &parts, &[], "readyReplicas", errors);
 }
 
 pub(super) fn check_stateful_set(object: &Value, errors: &mut ErrorList) {
     let parts = ["readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"];
-    let ready = "readyReplicas";
-    check_counts(object, &["replicas"], errors);
-    check_counts(object, &parts, errors);
-    check_counts(object, &["collisionCount"], errors);
-    check_at_most(object, &parts, "replicas", "status.replicas", errors);
-    check_at_most(object, &["availableReplicas"], ready, "status.readyReplicas", errors);
+    let ready = "status.readyReplicas";
+    check_replica_counts(object, &parts, &["collisionCount"], ready, errors);
 }
 
 pub(super) fn check_daemon_set(object: &Value, errors: &mut ErrorList) {

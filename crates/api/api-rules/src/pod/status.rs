@@ -3,7 +3,7 @@
 use api_meta::{ErrorList, FieldError, Path, Quantity, Tree as _, validation};
 use serde_json::{Value, json};
 
-use crate::fields::check_ip;
+use crate::fields::{check_ip, repeats_a_family};
 
 pub(super) fn initial() -> Value {
     json!({"phase": "Pending"})
@@ -51,10 +51,7 @@ pub(super) fn check(new: &Value, old: &Value, errors: &mut ErrorList) {
     for (i, condition) in status.items("conditions").iter().enumerate() {
         // Upstream reports the field with this spelling.
         let path = path.child("conditions").index(i).child("Type");
-        let kind = condition.text("type");
-        for message in validation::qualified_name(kind) {
-            errors.push(FieldError::invalid(&path, kind, message));
-        }
+        errors.extend(validation::label_key(condition.text("type"), &path));
     }
     let nominated = status.text("nominatedNodeName");
     if !nominated.is_empty() && nominated != old.text("status.nominatedNodeName") {
@@ -82,13 +79,9 @@ pub(super) fn check(new: &Value, old: &Value, errors: &mut ErrorList) {
         if addresses == old.at("status").items(list) {
             continue;
         }
-        let ips: Vec<_> = addresses
-            .iter()
-            .enumerate()
-            .filter_map(|(i, address)| check_ip(address.text("ip"), &path.index(i), errors))
-            .collect();
-        let v6 = ips.iter().filter(|ip| ip.is_ipv6()).count();
-        if v6 > 1 || ips.len() - v6 > 1 {
+        let texts = addresses.iter().map(|address| address.text("ip")).enumerate();
+        let valid = texts.filter(|(i, ip)| check_ip(ip, &path.index(*i), errors).is_some());
+        if repeats_a_family(valid.map(|(_, ip)| ip)) {
             let detail = "may specify no more than one IP for each IP family";
             let shown: Vec<_> = addresses.iter().map(|a| json!({"IP": a.text("ip")})).collect();
             errors.push(FieldError::invalid(&path, shown, detail));
