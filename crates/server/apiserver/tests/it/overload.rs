@@ -200,11 +200,10 @@ async fn counts_requests_without_flow_control() {
     });
     let post = async || api.post(&maps, &config_map("a", json!({"k": "v"}))).await;
     let until = async |code: u16| {
-        let once = async || if post().await.code == code { Ok(()) } else { Err(()) };
+        let once = async || Some(post().await).filter(|answer| answer.code == code).ok_or(());
         rt::retry(Duration::from_secs(10), Duration::from_millis(20), |()| true, once).await
     };
-    until(429).await.unwrap();
-    let rejected = post().await;
+    let rejected = until(429).await.unwrap();
     assert_eq!(rejected.header("retry-after"), "1");
     rejected.refused(429, "TooManyRequests");
     assert_eq!(api.get(&maps).await.code, 200, "reads have places of their own");
