@@ -43,8 +43,8 @@ fn check_at_most(
     }
 }
 
-/// Validates the counters of replicas. `parts` are at most all replicas, and those that are available at most those that
-/// are ready, which upstream's message names by `ready`.
+/// Validates the counters of replicas. `parts` are at most all replicas, and those that are available at most those
+/// that are ready, which upstream's message names by `ready`.
 fn check_replica_counts(
     object: &Value,
     parts: &[&str],
