@@ -29,6 +29,11 @@ impl ClientLimits {
         clients.entry(client).or_insert_with(|| Arc::new(Semaphore::new(self.per_client))).clone()
     }
 
+    /// Returns `true` if all permits are taken.
+    pub(crate) fn is_full(&self) -> bool {
+        self.all.available_permits() == 0
+    }
+
     /// Waits for a permit of the client, and then for one of the total.
     pub(crate) async fn enter(self: &Arc<Self>, client: IpAddr) -> ClientPermit {
         // Created first, so that dropping it also removes a client that stopped waiting.

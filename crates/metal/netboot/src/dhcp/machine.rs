@@ -1,6 +1,9 @@
 //! The DHCP state machine: takes a packet, the configuration, the leases and the time, and returns an action.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::{
+    collections::BTreeMap,
+    net::{Ipv4Addr, SocketAddrV4},
+};
 
 use dhcproto::v4::{
     DhcpOption, Flags, Message, MessageType, Opcode, OptionCode,
@@ -53,6 +56,9 @@ pub struct Machine {
     leases: Leases,
     /// The addresses whose last probe got no answer, at most 64.
     quiet: Vec<Ipv4Addr>,
+    /// The networks without a free address, and the second in which the last search failed. It is not repeated in this
+    /// second, because many false clients would otherwise keep the server busy with searches.
+    exhausted: BTreeMap<Ipv4Addr, u64>,
 }
 
 /// Hashes a client to the start of its search for a free address, so that clients get the same addresses after leases
@@ -99,7 +105,7 @@ struct Exchange<'a> {
 impl Machine {
     /// Creates a server that continues with the leases of an earlier run.
     pub fn new(config: Config, leases: Leases) -> Self {
-        Self { config, leases, quiet: Vec::new() }
+        Self { config, leases, quiet: Vec::new(), exhausted: BTreeMap::new() }
     }
 
     /// Returns `true` if addresses are probed before they are offered.
@@ -194,10 +200,7 @@ impl Machine {
 
     fn discover(&mut self, exchange: Exchange<'_>) -> Action {
         let Exchange { request, subnet, client, arrival, now } = exchange;
-        let Some(address) = self.choose(exchange) else {
-            tracing::warn!(client, network = %subnet.network, "no free address; widen --dhcp-range");
-            return Action::Nothing;
-        };
+        let Some(address) = self.choose(exchange) else { return Action::Nothing };
         let state = self.leases.get(address).filter(|lease| lease.client == client);
         let state = state.filter(|lease| lease.expires > now).map(|lease| lease.state);
         let mut hold = |state, seconds| {
@@ -220,8 +223,8 @@ impl Machine {
     }
 
     /// Chooses the client's reservation, its lease, the address that it requests, or the next free one.
-    fn choose(&self, exchange: Exchange<'_>) -> Option<Ipv4Addr> {
-        let Exchange { request, subnet, client, .. } = exchange;
+    fn choose(&mut self, exchange: Exchange<'_>) -> Option<Ipv4Addr> {
+        let Exchange { request, subnet, client, now, .. } = exchange;
         if let Some(reservation) = self.config.reservations.get(client)
             && subnet.contains(reservation.address)
         {
@@ -233,10 +236,25 @@ impl Machine {
         if let Some(address) = current.into_iter().chain(requested).find(fits) {
             return Some(address);
         }
-        let (first, last) = subnet.range?;
+        if self.exhausted.get(&subnet.network) == Some(&now) {
+            return None;
+        }
+        let free = self.search(exchange);
+        if free.is_none() {
+            let network = subnet.network;
+            tracing::warn!(client, %network, "no free address; widen --dhcp-range, or reserve addresses");
+            self.exhausted.insert(network, now);
+        }
+        free
+    }
+
+    /// Searches the range for a free address.
+    fn search(&self, exchange: Exchange<'_>) -> Option<Ipv4Addr> {
+        let (first, last) = exchange.subnet.range?;
         let (first, count) = (u32::from(first), u32::from(last) - u32::from(first) + 1);
-        let start = hash(client) % count;
-        (0..count).map(|i| Ipv4Addr::from(first + (start + i) % count)).find(fits)
+        let start = hash(exchange.client) % count;
+        let mut range = (0..count).map(|i| Ipv4Addr::from(first + (start + i) % count));
+        range.find(|address| self.may_have(exchange, *address))
     }
 
     fn may_have(&self, exchange: Exchange<'_>, address: Ipv4Addr) -> bool {
@@ -246,12 +264,12 @@ impl Machine {
         {
             return reservation.address == address;
         }
-        let reserved = self.config.reservations.values().any(|other| other.address == address);
+        let reserved = || self.config.reservations.values().any(|other| other.address == address);
         subnet.in_range(address)
             && subnet.is_host(address)
-            && !reserved
             && address != arrival.server
             && self.leases.is_free(address, client, now)
+            && !reserved()
     }
 
     fn request(&mut self, exchange: Exchange<'_>) -> Action {

@@ -144,6 +144,27 @@ fn gives_reserved_address_to_its_machine_only() {
 }
 
 #[test]
+fn searches_exhausted_range_once_a_second() {
+    let mut machine = machine();
+    for n in 1..=4 {
+        take(&mut machine, &mac(n), 100).unwrap();
+    }
+    assert_eq!(take(&mut machine, &mac(5), 200), None);
+    let release = |n: u8, address: Ipv4Addr| {
+        let mut message = message(MessageType::Release, &mac(n), &[]);
+        message.set_ciaddr(address);
+        message
+    };
+    let (freed, _) = machine.leases().of("52:54:00:00:00:01").unwrap();
+    machine.handle(&release(1, freed), arrival(), 200);
+    assert_eq!(take(&mut machine, &mac(5), 200), None);
+    // Clients with a lease or a reservation need no search.
+    assert!(take(&mut machine, &mac(2), 200).is_some());
+    assert_eq!(take(&mut machine, &mac(0x99), 200), Some(Ipv4Addr::new(10, 0, 0, 50)));
+    assert_eq!(take(&mut machine, &mac(5), 201), Some(freed));
+}
+
+#[test]
 fn acks_or_naks_returning_clients() {
     let at = |text: &str| text.parse::<Ipv4Addr>().unwrap();
     for (what, requested, is_known, want) in [

@@ -246,6 +246,8 @@ impl Registry {
             .or_insert_with(|| Machine { id: id.to_owned(), ..Machine::default() })
     }
 
+    /// Forgets many machines at once, because a search for each new machine would let many false machines keep the
+    /// server busy.
     fn make_room(&mut self) {
         if self.machines.len() < MAX_MACHINES {
             return;
@@ -253,10 +255,14 @@ impl Registry {
         let worth = |machine: &&Machine| {
             (machine.installed.is_some(), machine.furthest() > Some(Stage::Dhcp), machine.seen)
         };
-        if let Some(id) = self.iter().min_by_key(worth).map(|machine| machine.id.clone()) {
-            self.machines.remove(&id);
-            self.by_address.retain(|_, other| *other != id);
+        let mut machines: Vec<&Machine> = self.iter().collect();
+        machines.sort_by_cached_key(worth);
+        let forgotten = machines.iter().take(MAX_MACHINES / 16);
+        let forgotten: Vec<String> = forgotten.map(|machine| machine.id.clone()).collect();
+        for id in &forgotten {
+            self.machines.remove(id);
         }
+        self.by_address.retain(|_, id| self.machines.contains_key(id));
     }
 
     /// Records an event of a machine. Returns `false` if only the time of the last contact changed.

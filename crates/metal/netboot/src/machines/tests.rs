@@ -103,7 +103,8 @@ fn bounds_memory_for_unknown_machines() {
         let event = Event::new(Stage::Dhcp, Outcome::Started);
         registry.record(&format!("m{n}"), n, event);
     }
-    assert_eq!(registry.len(), MAX_MACHINES);
+    let len = registry.len();
+    assert!(len <= MAX_MACHINES && len > MAX_MACHINES * 9 / 10, "{len}");
     assert!(registry.get(MAC).is_some() && registry.get("m0").is_none());
     for n in 0..1000 {
         let event = Event::new(Stage::Disks, Outcome::Failed).detail(format!("{n} {:5000}", ""));

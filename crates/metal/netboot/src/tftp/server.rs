@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::{AbortHandle, Abortable};
 use tokio::net::UdpSocket;
 
 use super::{
@@ -102,8 +103,13 @@ impl Server {
                     %client, "more than {TRANSFERS} transfers, or {OF_ONE_CLIENT} of one client"
                 );
                 self.inventory.metrics.tftp_failed.inc();
+                // Senders of requests may be false. A client that sends its request again finds a place.
+                let of_client = Some(client.ip()).filter(|_| !self.limits.is_full());
+                self.pending.end_oldest(of_client);
                 continue;
             };
+            let (first, registration) = first.unzip();
+            let registration = registration.unwrap_or_else(|| AbortHandle::new_pair().1);
             let (server, interface) = (self.clone(), interface.clone());
             let transfer = async move {
                 let _permit = permit;
@@ -115,7 +121,10 @@ impl Server {
                 }
             };
             // Boxed, because each enclosing future would reserve room for it again.
-            tasks.spawn_until_shutdown("tftp transfer", Box::pin(transfer));
+            let transfer = Abortable::new(Box::pin(transfer), registration);
+            tasks.spawn_until_shutdown("tftp transfer", async move {
+                let _ = transfer.await;
+            });
         }
     }
 
