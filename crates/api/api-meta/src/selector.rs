@@ -125,7 +125,7 @@ impl Requirement {
     /// Reports whether an object with this label value, or without the label (`None`), satisfies the requirement.
     pub fn matches(&self, label: Option<&str>) -> bool {
         steps::spend(1);
-        let listed = |value: &str| self.values.iter().any(|v| v == value);
+        let listed = |value: &str| self.values.binary_search_by(|v| (**v).cmp(value)).is_ok();
         match (self.operator, label) {
             (Operator::Equals | Operator::DoubleEquals | Operator::In, label) => {
                 label.is_some_and(listed)

@@ -21,16 +21,22 @@ use api_meta::special;
 
 use crate::{
     Family,
-    api::{Node, Protocol, Service},
+    api::{Node, Protocol, Service, ServicePort},
     endpoints::{
-        Slices, balancer_addresses, cluster_ips, external_addresses, is_proxied, served_ports,
+        Slices, balancer_addresses, cluster_ips, external_addresses, is_proxied, pairs_per_port,
     },
 };
 
 /// The kubelet's port if the Node does not report one.
 const KUBELET_PORT: u16 = 10250;
 
-/// The number of refusals of a Service that are reported. Each one is an Event, and a small object can have thousands.
+/// The largest number of pairs of a Service's ports with its addresses and endpoints that a node serves, and of all
+/// Services of a namespace. A small object can have millions, and each pair is at least one rule.
+const MAX_PAIRS: usize = 1 << 16;
+const MAX_NAMESPACE_PAIRS: usize = 1 << 17;
+
+/// The number of refusals of a Service that are reported, and of Services of a namespace that has too many pairs. Each
+/// one is an Event, and a small object can have thousands.
 const MAX_REFUSALS: usize = 16;
 
 /// The facts about this node and the cluster for checking claims.
@@ -109,7 +115,7 @@ pub enum Reason {
     Host,
     /// An address of another node, which decides about it. The claim is valid.
     OtherNode,
-    /// A Service with too many pairs of ports with addresses and endpoints.
+    /// A Service or namespace with too many pairs of ports with addresses and endpoints.
     Pairs,
 }
 
@@ -124,8 +130,8 @@ impl fmt::Display for Reason {
             Reason::Host => "a program of this node listens there",
             Reason::OtherNode => "it is an address of another node",
             Reason::Pairs => {
-                "a node serves at most 65536 pairs of a Service's ports with its addresses and endpoints; split the \
-                 Service"
+                "a node serves at most 65536 pairs of a Service's ports with its addresses and endpoints, and 131072 \
+                 of all Services of a namespace; split the Service, or use more namespaces"
             }
         })
     }
@@ -155,6 +161,8 @@ impl fmt::Display for Refusal {
 pub struct Claims {
     addresses: BTreeSet<(IpAddr, Protocol, u16)>,
     node_ports: BTreeSet<(Family, Protocol, u16)>,
+    /// The number of served ports of the Services that have more, by namespace and name.
+    served: BTreeMap<(Arc<str>, Arc<str>), usize>,
     /// The refused claims to report to the authors of Services, in order.
     pub refusals: BTreeSet<Refusal>,
 }
@@ -180,7 +188,7 @@ impl Claims {
         let claiming: Vec<_> = services.clone().filter(|service| has_claims(service)).collect();
         let mut claims = Self::default();
         let proxied = services.clone().filter(|service| is_proxied(service));
-        proxied.for_each(|service| claims.add_unserved(service, slices));
+        claims.limit_ports(proxied.collect(), slices);
         if claiming.is_empty() {
             return claims;
         }
@@ -191,27 +199,48 @@ impl Claims {
             cluster_ips: cluster_ips.collect(),
         };
         judge.add_endpoints(slices);
-        claiming.into_iter().for_each(|service| claims.add(&judge, service, slices));
+        claiming.into_iter().for_each(|service| claims.add(&judge, service));
         claims
     }
 
-    /// Adds the ports that a node does not serve because the Service has too many.
-    fn add_unserved(&mut self, service: &Service, slices: &Slices<'_>) {
-        let served = served_ports(service, slices).len();
-        if let Some(port) = service.spec.ports.get(served) {
-            let left = service.spec.ports.len() - served;
-            let claim = format!("the range of the last {left} ports, from {}", port.port);
-            self.reject(service, claim, port.protocol, Reason::Pairs);
+    /// Determines the ports that a node serves. If a namespace has too many pairs, the first Services by name win.
+    fn limit_ports(&mut self, mut services: Vec<&Service>, slices: &Slices<'_>) {
+        services.sort_by_key(|service| (&service.metadata.namespace, &service.metadata.name));
+        for of_namespace in services.chunk_by(|a, b| a.metadata.namespace == b.metadata.namespace) {
+            let (mut left, mut reported) = (MAX_NAMESPACE_PAIRS, 0);
+            for service in of_namespace {
+                let (ports, pairs) = (&service.spec.ports, pairs_per_port(service, slices));
+                let most = if left == 0 { 0 } else { (left.min(MAX_PAIRS) / pairs).max(1) };
+                let served = ports.len().min(most);
+                left = left.saturating_sub(served * pairs);
+                let Some(port) = ports.get(served) else { continue };
+                let meta = &service.metadata;
+                self.served.insert((meta.namespace.clone(), meta.name.clone()), served);
+                if reported < MAX_REFUSALS {
+                    reported += 1;
+                    let unserved = ports.len() - served;
+                    let claim =
+                        format!("the range of the last {unserved} ports, from {}", port.port);
+                    self.reject(service, claim, port.protocol, Reason::Pairs);
+                }
+            }
         }
     }
 
-    fn add(&mut self, judge: &Judge<'_>, service: &Service, slices: &Slices<'_>) {
+    /// Returns the ports of a Service that a node serves.
+    pub(crate) fn served_ports<'s>(&self, service: &'s Service) -> &'s [ServicePort] {
+        let (meta, ports) = (&service.metadata, &service.spec.ports);
+        let served = self.served.get(&(meta.namespace.clone(), meta.name.clone()));
+        &ports[..served.copied().unwrap_or(usize::MAX).min(ports.len())]
+    }
+
+    fn add(&mut self, judge: &Judge<'_>, service: &Service) {
         let spec = &service.spec;
         let external = spec.external_ips.iter().filter_map(|text| text.parse().ok());
         let external = external.map(|ip| (ip, Origin::Author));
         let balancer = balancer_addresses(service).map(|ip| (ip, Origin::Balancer));
         let addresses: Vec<(IpAddr, Origin)> = external.chain(balancer).collect();
-        for port in served_ports(service, slices) {
+        for port in self.served_ports(service) {
             for (ip, origin) in &addresses {
                 if let Some(reason) = judge.conflict(*ip, *origin, port.protocol, port.port) {
                     self.addresses.insert((*ip, port.protocol, port.port));
@@ -486,6 +515,26 @@ mod tests {
                 .starts_with("the range of the last 4936 ports, from 65/TCP is not served")
         );
     }
+
+    #[test]
+    fn limits_the_pairs_of_a_namespace() {
+        let ports: Vec<Value> =
+            (1..=64).map(|port| json!({"name": format!("p{port}"), "port": port})).collect();
+        let ips: Vec<_> = (0..1023).map(|n| format!("203.0.{}.{}", n / 250, n % 250)).collect();
+        let spec = json!({"clusterIP": "10.96.0.9", "externalIPs": ips, "ports": ports});
+        let named = |namespace: &str, name: String| {
+            let mut service = service(spec.clone(), json!([]));
+            (service.metadata.namespace, service.metadata.name) = (namespace.into(), name.into());
+            service
+        };
+        let mut services: Vec<_> = (10..50).map(|n| named("full", format!("s{n}"))).collect();
+        services.push(named("other", "s".to_owned()));
+        let claims = Claims::judge(&host(), services.iter(), &Slices::index([]));
+        let served = |n: usize| claims.served_ports(&services[n]).len();
+        assert_eq!([0, 1, 2, 39, 40].map(served), [64, 64, 0, 0, 64]);
+        assert_eq!(claims.refusals.len(), MAX_REFUSALS);
+    }
+
     #[test]
     fn reports_a_limited_number_of_refusals_of_a_service() {
         let ports: Vec<_> =

@@ -13,7 +13,7 @@ use crate::{
     Family,
     api::{Protocol, Service, ServicePort},
     claims::Claims,
-    endpoints::{SlicePorts, Slices, cluster_ips, external_addresses, is_proxied, served_ports},
+    endpoints::{SlicePorts, Slices, cluster_ips, external_addresses, is_proxied},
     plan::PublishedPort,
 };
 
@@ -71,7 +71,7 @@ impl UdpServices {
         let mut external = Vec::new();
         for service in services {
             let by_port = Family::ALL.map(|family| (family, slices.ports(service, family)));
-            let ports = served_ports(service, slices).iter();
+            let ports = claims.served_ports(service).iter();
             for port in ports.filter(|port| port.protocol == Protocol::Udp) {
                 for (family, by_port) in &by_port {
                     let (family, targets) = (*family, targets(by_port, port));

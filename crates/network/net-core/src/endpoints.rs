@@ -123,18 +123,11 @@ impl<'a> SlicePorts<'a> {
     }
 }
 
-/// The largest number of pairs of a Service's ports with its addresses and endpoints that a node serves. Each pair is
-/// at least one rule, and a small object can have millions.
-pub const MAX_PAIRS: usize = 1 << 16;
-
-/// Returns the ports of a Service that a node serves: as many as have at most [`MAX_PAIRS`], and at least one.
-pub(crate) fn served_ports<'s>(service: &'s Service, slices: &Slices<'_>) -> &'s [ServicePort] {
-    let ports = &service.spec.ports;
+/// Returns the number of a Service's pairs for each of its ports: with its addresses and with its endpoints. Each pair
+/// is at least one rule.
+pub(crate) fn pairs_per_port(service: &Service, slices: &Slices<'_>) -> usize {
     let endpoints: usize = slices.of(service).iter().map(|slice| slice.endpoints.len()).sum();
-    let addresses =
-        1 + service.spec.external_ips.len() + service.status.load_balancer.ingress.len();
-    let most = (MAX_PAIRS / (addresses + endpoints)).max(1);
-    &ports[..ports.len().min(most)]
+    1 + service.spec.external_ips.len() + service.status.load_balancer.ingress.len() + endpoints
 }
 
 /// Parses a routable address of `family`. Special addresses are rejected, because their meaning is local to the node or

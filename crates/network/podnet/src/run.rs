@@ -216,7 +216,14 @@ impl State {
             policies: self.policies.iter().map(AsRef::as_ref).collect(),
         };
         for (writer, family) in writers.iter_mut().zip(Family::ALL) {
-            let table = policy::plan(family, &snapshot);
+            let policy::Rules { table, exceeded } = policy::plan(family, &snapshot);
+            for namespace in exceeded {
+                tracing::warn!(
+                    %namespace, family = family.nft(),
+                    "the NetworkPolicies of the namespace have too many rules for a node: its Pods accept no more than \
+                     the first ones allow; use fewer or simpler policies"
+                );
+            }
             // A family without isolated Pods needs no table.
             let needed = table.chains.keys().any(|chain| chain.starts_with("pod-"));
             writer.check(net)?;

@@ -24,6 +24,8 @@ const GRACE: Duration = Duration::from_secs(600);
 const OBSERVE_INTERVAL: Duration = Duration::from_secs(30);
 /// The longest time that resolving the API server's name may delay rules.
 const RESOLVE: Duration = Duration::from_secs(2);
+/// The number of refusals that are reported after a synchronization.
+const REPORTS: usize = 16;
 
 /// The sockets on which programs of this host listen, or listened recently.
 #[derive(Debug, Default)]
@@ -131,15 +133,14 @@ impl Reporter {
         Self { client: client.clone(), events, reported: BTreeSet::new() }
     }
 
-    /// Reports new refusals.
-    pub(crate) async fn report(&mut self, refusals: BTreeSet<Refusal>) {
-        for refusal in refusals.difference(&self.reported) {
+    /// Reports new refusals. The rules are not updated meanwhile, so the rest is reported after later synchronizations.
+    pub(crate) async fn report(&mut self, refusals: &BTreeSet<Refusal>) {
+        for refusal in next_reports(&mut self.reported, refusals) {
             let service = format!("{}/{}", refusal.namespace, refusal.service);
             tracing::warn!(service, "{refusal}");
-            let regarding = self.reference(refusal).await;
+            let regarding = self.reference(&refusal).await;
             self.events.warning(regarding, "AddressInUse", refusal.to_string());
         }
-        self.reported = refusals;
     }
 
     /// Returns a reference to the Service with its uid, which `kubectl describe` needs. The proxy caches no uids.
@@ -160,6 +161,14 @@ impl Reporter {
             ..ObjectRef::default()
         }
     }
+}
+
+/// Returns some refusals that are not reported, adds them to `reported`, and removes those that are none any more.
+fn next_reports(reported: &mut BTreeSet<Refusal>, refusals: &BTreeSet<Refusal>) -> Vec<Refusal> {
+    reported.retain(|refusal| refusals.contains(refusal));
+    let next: Vec<_> = refusals.difference(reported).take(REPORTS).cloned().collect();
+    reported.extend(next.iter().cloned());
+    next
 }
 
 #[cfg(test)]
@@ -197,6 +206,23 @@ mod tests {
         assert!(with_etcd(&sockets.observe(&net, &claiming(), None, later).unwrap()));
         let later = began + Duration::from_secs(601);
         assert!(!with_etcd(&sockets.observe(&net, &claiming(), None, later).unwrap()));
+    }
+
+    #[test]
+    fn reports_few_refusals_at_once() {
+        let refusal = |n: usize| Refusal {
+            namespace: "tenant".into(),
+            service: "s".into(),
+            claim: format!("{n:04}"),
+            reason: claims::Reason::Host,
+        };
+        let (mut reported, mut refusals) = (BTreeSet::new(), (0..40).map(refusal).collect());
+        let mut next = |refusals: &_| next_reports(&mut reported, refusals);
+        assert_eq!([16, 16, 8, 0], [(); 4].map(|()| next(&refusals).len()));
+        let first = refusals.pop_first().unwrap();
+        assert!(next(&refusals).is_empty());
+        refusals.insert(first.clone());
+        assert_eq!(next(&refusals), [first]);
     }
 
     #[test]

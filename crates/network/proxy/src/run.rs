@@ -338,7 +338,7 @@ impl Worker {
         let work = move || rt::catch_sync("proxy", node, work);
         // After a panic the syncer is lost; the next one reads the whole table first.
         let (syncer, sockets, result, checks) = tokio::task::spawn_blocking(work).await??;
-        self.facts.reporter.report(syncer.refusals().clone()).await;
+        self.facts.reporter.report(syncer.refusals()).await;
         self.facts.sockets = Some(sockets);
         self.syncer = Some(syncer);
         self.checks.set(checks).await;

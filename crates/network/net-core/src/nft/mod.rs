@@ -16,5 +16,5 @@ mod model;
 mod tests;
 
 pub use ops::{InstalledTable, Op, Transaction, create, diff, resync};
-pub(crate) use table::address_type;
 pub use table::{Chain, Content, STATE_CHAIN, Set, Table};
+pub(crate) use table::{address_type, bounded_name, digest};

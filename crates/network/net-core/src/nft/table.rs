@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use data_encoding::BASE32_NOPAD;
+use sha2::{Digest, Sha256};
+
 use crate::{Family, seal::Seal};
 
 /// The chain whose only rule carries the table's digest as its comment.
@@ -13,6 +16,26 @@ pub(crate) fn address_type(family: Family) -> &'static str {
         Family::V4 => "ipv4_addr",
         Family::V6 => "ipv6_addr",
     }
+}
+
+/// The longest name of a chain or set without its suffixes. The kernel's limit is 255 bytes.
+const MAX_NAME: usize = 236;
+
+/// Shortens a name that the kernel would reject. Its end is replaced by a digest, so that names stay different.
+pub(crate) fn bounded_name(mut name: String) -> String {
+    if name.len() > MAX_NAME {
+        let digest = digest::<16>(&name);
+        name.truncate(name.floor_char_boundary(MAX_NAME - digest.len() - 1));
+        name = format!("{name}-{digest}");
+    }
+    name
+}
+
+/// Returns the first characters of the text's SHA-256 in base 32, as in upstream's chain names.
+pub(crate) fn digest<const LENGTH: usize>(text: &str) -> String {
+    let mut digits = BASE32_NOPAD.encode(&Sha256::digest(text));
+    digits.truncate(LENGTH);
+    digits
 }
 
 /// The desired state of a table.

@@ -8,12 +8,13 @@ use std::net::IpAddr;
 
 use super::{
     config::{Config, NodePorts},
-    port::{self, Port, digest},
+    port::{self, Port},
 };
 use crate::{
     Family,
     api::{Service, ServicePort, TrafficPolicy},
     endpoints::{Endpoint, Slices},
+    nft::digest,
     xtables::{Chains, Jump, STATE_CHAIN},
 };
 

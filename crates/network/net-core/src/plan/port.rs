@@ -2,15 +2,12 @@
 
 use std::{net::IpAddr, rc::Rc};
 
-use data_encoding::BASE32_NOPAD;
-use sha2::{Digest, Sha256};
-
 use super::config::{Config, NodePorts};
 use crate::{
     Cidr, Family,
     api::{Affinity, Service, ServicePort, ServiceType},
     claims::Claims,
-    endpoints::{Choice, Slices, balancer_addresses, is_proxied, served_ports},
+    endpoints::{Choice, Slices, balancer_addresses, is_proxied},
 };
 
 /// Returns the ports of all Services that a proxy serves, sorted by namespace and name.
@@ -39,7 +36,7 @@ fn ports_of<'a>(
     let Some(cluster_ip) = addresses(ips, family).next() else { return Vec::new() };
     let sources = sources(family, config, service);
     let by_port = slices.ports(service, family);
-    let ports = served_ports(service, slices).iter();
+    let ports = claims.served_ports(service).iter();
     ports
         .map(|port| {
             let endpoints = by_port.endpoints(port, &config.node);
@@ -155,11 +152,4 @@ impl Config {
         };
         addresses.iter().copied()
     }
-}
-
-/// Returns the first characters of the text's SHA-256 in base 32, as in upstream's chain names.
-pub(super) fn digest<const LENGTH: usize>(text: &str) -> String {
-    let mut digits = BASE32_NOPAD.encode(&Sha256::digest(text));
-    digits.truncate(LENGTH);
-    digits
 }

@@ -2,12 +2,12 @@ use std::net::IpAddr;
 
 use super::{
     base::{CLUSTER_IPS, DEAD_NODE_PORTS, DEAD_SERVICES, FIREWALL_IPS, NODE_PORTS, SERVICE_IPS},
-    port::{Port, digest},
+    port::Port,
 };
 use crate::{
     api::TrafficPolicy,
     endpoints::Endpoint,
-    nft::{Table, address_type},
+    nft::{Table, address_type, bounded_name, digest},
 };
 
 pub(super) fn add(table: &mut Table, service_port: &Port<'_>) {
@@ -222,7 +222,7 @@ impl Rules<'_> {
     /// Names in nft cannot contain colons, so an IPv6 address is written with dots.
     fn endpoint_chain(&self, endpoint: &Endpoint<'_>) -> String {
         let ip = endpoint.ip.to_string().replace(':', ".");
-        format!("endpoint-{}__{ip}/{}", self.name, endpoint.port)
+        bounded_name(format!("endpoint-{}__{ip}/{}", self.name, endpoint.port))
     }
 
     fn key(&self, ip: IpAddr) -> String {

@@ -30,6 +30,7 @@ fn run(table: &Table, chain: &str, packet: Packet) -> Option<bool> {
             None => continue,
             Some(["accept"]) => return Some(true),
             Some(["drop"]) => return Some(false),
+            Some(["return"]) => return None,
             Some(["jump", target]) => run(table, target, packet),
             Some([ip, field, "vmap", map]) => {
                 let key = address(ip, field, packet);
@@ -59,7 +60,6 @@ fn matches<'r, 'w>(table: &Table, words: &'r [&'w str], packet: Packet) -> Optio
             (elements(table, &set[1..]).contains_key(&key), 9)
         }
         ["ip", _, "vmap", ..] => return Some(words),
-        [ip @ "ip", field, "!=", cidr, ..] => (!within(cidr, &address(ip, field, packet)), 4),
         [ip @ "ip", field, set, ..] if set.starts_with('@') => {
             (elements(table, &set[1..]).contains_key(&address(ip, field, packet)), 3)
         }
@@ -88,6 +88,19 @@ fn elements<'t>(table: &'t Table, set: &str) -> &'t BTreeMap<String, String> {
     match &table.sets[set].content {
         Content::Ours(elements) => elements,
         Content::Dynamic => panic!(),
+    }
+}
+
+impl PeerSelector {
+    fn matches(&self, own: &str, pod: &Pod, namespaces: &Namespaces) -> bool {
+        let namespace = &*pod.metadata.namespace;
+        let fits = match &self.namespaces {
+            None => namespace == own,
+            Some(selector) => {
+                namespaces.get(namespace).is_some_and(|labels| selector.matches(labels))
+            }
+        };
+        fits && self.pods.matches(&pod.metadata.labels)
     }
 }
 
@@ -242,7 +255,7 @@ proptest! {
         }).collect();
         let namespaces: Namespaces = [("n0", "a"), ("n1", "b")].map(|(name, label)| (name.into(), [("app".to_owned(), label.to_owned())].into())).into();
         let snapshot = Snapshot { node: "here", pods: pods.iter().collect(), namespaces: &namespaces, policies: policies.iter().collect() };
-        let table = plan(Family::V4, &snapshot);
+        let table = plan(Family::V4, &snapshot).table;
         let addresses: Vec<IpAddr> = (1..=pods.len()).map(|n| [10, 1, 0, n as u8].into()).chain([[192, 0, 2, 1].into()]).collect();
         for from in &addresses {
             for to in &addresses {
@@ -307,7 +320,7 @@ fn rules_grow_with_object_and_not_with_pairs() {
         namespaces: &namespaces,
         policies: vec![&policy],
     };
-    let table = plan(Family::V4, &snapshot);
+    let table = plan(Family::V4, &snapshot).table;
     let rules: usize = table.chains.values().map(|chain| chain.rules.len()).sum();
     assert!(rules < 200 * 7, "{rules}");
     let sets = table.sets.keys().filter(|set| set.ends_with("-peers")).count();
@@ -326,4 +339,78 @@ fn rules_grow_with_object_and_not_with_pairs() {
     ] {
         assert_eq!(passes(&table, packet(from, port)), expected, "{from} {port}");
     }
+}
+
+fn policies_of(namespace: &str, specs: Vec<Value>) -> Vec<NetworkPolicy> {
+    let policy = |(number, spec): (usize, Value)| {
+        let meta = json!({"name": format!("p{number:04}"), "namespace": namespace});
+        serde_json::from_value(json!({"metadata": meta, "spec": spec})).unwrap()
+    };
+    specs.into_iter().enumerate().map(policy).collect()
+}
+
+fn labels_of_namespaces() -> Namespaces {
+    [("n0", "a"), ("n1", "b")]
+        .map(|(name, label)| (name.into(), [("app".to_owned(), label.to_owned())].into()))
+        .into()
+}
+
+#[test]
+fn accepts_long_names_and_many_exceptions() {
+    let mut pods = [pod(1, 0, 0, true)];
+    pods[0].metadata.name = "p".repeat(253).into();
+    let except: Vec<_> = (0..200).map(|n| format!("10.1.{n}.0/25")).collect();
+    let rule = json!({"from": [{"ipBlock": {"cidr": "10.0.0.0/8", "except": except}}, {"podSelector": {}}],
+        "ports": [{"port": 80}, {"port": "web"}]});
+    let mut policies = policies_of("n0", vec![json!({"podSelector": {}, "ingress": [rule]})]);
+    policies[0].metadata.name = "q".repeat(253).into();
+    let namespaces = labels_of_namespaces();
+    let snapshot = Snapshot {
+        node: "here",
+        pods: pods.iter().collect(),
+        namespaces: &namespaces,
+        policies: policies.iter().collect(),
+    };
+    let table = plan(Family::V4, &snapshot).table;
+    let names = || table.chains.keys().chain(table.sets.keys());
+    assert!(names().all(|name| name.len() <= 255), "{table:?}");
+    // The kernel rejects a rule of more than 128 expressions, of which a match may need three.
+    let rules = table.chains.values().flat_map(|chain| &chain.rules);
+    assert!(rules.clone().all(|rule| rule.matches("ip ").count() < 10), "{table:?}");
+    for (from, port, expected) in
+        [("10.1.7.200", 80, true), ("10.1.7.100", 80, false), ("10.1.7.200", 82, false)]
+    {
+        let from = from.parse().unwrap();
+        let packet = Packet { from, to: [10, 1, 0, 1].into(), protocol: Protocol::Tcp, port };
+        assert_eq!(passes(&table, packet), expected, "{packet:?}");
+    }
+}
+
+#[test]
+fn limits_rules_of_a_namespace_and_isolates_its_pods() {
+    let pods: Vec<_> = (1..=200).map(|n| pod(n, u8::from(n > 100), n % 3, n % 2 == 0)).collect();
+    let except = |n: usize| json!({"matchExpressions": [{"key": "x", "operator": "NotIn", "values": [format!("{n}")]}]});
+    let peers: Vec<_> = (0..1000)
+        .map(|n| json!({"namespaceSelector": except(n), "podSelector": except(n)}))
+        .collect();
+    let allow = json!({"podSelector": {"matchLabels": {"app": "a"}}, "ingress": [{"from": peers}]});
+    let policies = policies_of("n0", vec![allow; 100]);
+    let other = policies_of("n1", vec![json!({"podSelector": {}, "ingress": [{}]})]);
+    let namespaces = labels_of_namespaces();
+    let snapshot = Snapshot {
+        node: "here",
+        pods: pods.iter().collect(),
+        namespaces: &namespaces,
+        policies: policies.iter().chain(&other).collect(),
+    };
+    let Rules { table, exceeded } = plan(Family::V4, &snapshot);
+    assert_eq!(exceeded, ["n0".into()].into());
+    let chains = table.chains.keys().filter(|name| name.starts_with("policy-in-n0/")).count();
+    assert!((5..50).contains(&chains), "{chains}");
+    let passes = |to: u8| {
+        let (from, to) = ([192, 0, 2, 1].into(), [10, 1, 0, to].into());
+        passes(&table, Packet { from, to, protocol: Protocol::Tcp, port: 80 })
+    };
+    // The policies select every third Pod. All of the namespace on this node are isolated, and no others.
+    assert_eq!([2, 4, 6, 102].map(passes), [false, false, false, true]);
 }
