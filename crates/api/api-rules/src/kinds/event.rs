@@ -52,7 +52,6 @@ pub(super) fn check_create(event: &Value, errors: &mut ErrorList) {
             errors.push(FieldError::invalid(&Path::new(name), "", "needs to be unset"));
         }
     }
-    check_length(field(event, MESSAGE).as_str().unwrap_or_default(), 1024, "message", errors);
 }
 
 /// Validates the namespace. An Event belongs to the namespace of its object. For a cluster-scoped object it belongs to
@@ -92,6 +91,7 @@ fn check_new(event: &Value, errors: &mut ErrorList) {
         }
         check_length(text, most, name, errors);
     }
+    check_length(field(event, MESSAGE).as_str().unwrap_or_default(), 1024, "message", errors);
     let kind = event.text("type");
     // Upstream does not check the type of an Event of core/v1.
     if is_new_group(event) && !matches!(kind, "Normal" | "Warning") {
@@ -239,6 +239,20 @@ mod tests {
         let mut errors = ErrorList::new();
         check_update(&new, &old, &mut errors);
         assert_eq!(fields(&errors), ["action"]);
+    }
+
+    #[test]
+    fn limits_messages_of_core_events_with_event_time() {
+        let event = |length: usize| {
+            json!({"apiVersion": "v1", "metadata": {"namespace": "n"}, "involvedObject": {"namespace": "n"},
+                "eventTime": "2026-01-01T00:00:00.000000Z", "reason": "R", "action": "A", "type": "Normal",
+                "reportingComponent": "c", "reportingInstance": "i", "message": "m".repeat(length)})
+        };
+        for (length, want) in [(1024, vec![]), (1025, vec!["message"])] {
+            let mut errors = ErrorList::new();
+            check_create(&event(length), &mut errors);
+            assert_eq!(fields(&errors), want);
+        }
     }
 
     #[test]
