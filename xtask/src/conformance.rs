@@ -42,8 +42,10 @@ const USAGE: &str = "usage: cargo xtask conformance --peer DIR [OPTIONS]
 
   --peer DIR       the directory of upstream's e2e.test, agnhost and sample-apiserver, built with CGO_ENABLED=0; a
                    containerd there replaces the machine's
-  --beyond         instead of the conformance tests those others that need no cloud, no alpha feature and no driver of
-                   another project
+  --beyond         instead of the conformance tests those others that need no cloud, no alpha feature and no storage
+                   server; DIR may also hold consume-cpu, csi-attacher, csi-node-driver-registrar, csi-provisioner,
+                   csi-resizer, csi-snapshotter, hostpathplugin, livenessprobe, regression-issue-74839 and
+                   resource-consumer
   --list FILE      the tests, one per line: the class in the first column, the name in the fourth, separated by tabs
                    [default: all tests that the suite marks as conformance tests]
   --class NAME     only this class of the list, such as api; repeatable

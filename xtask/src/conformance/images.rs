@@ -40,7 +40,7 @@ const UNUSED: &[&str] = &[
     "var/lib/dpkg",
 ];
 
-/// The programs of upstream that the setups copy from the directory `$DIR`.
+/// The programs in the directory `$DIR` without which no tests run. The rows of missing other programs are left out.
 const PROGRAMS: &[&str] = &["agnhost", "sample-apiserver"];
 
 /// A row of the table.
@@ -53,6 +53,15 @@ struct Recipe<'a> {
     setup: &'a str,
     entrypoint: &'a str,
     command: &'a str,
+    user: &'a str,
+}
+
+impl<'a> Recipe<'a> {
+    /// Returns the programs of upstream that the setup copies from the directory `$DIR`.
+    fn programs(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        let rests = self.setup.split("\"$DIR/").skip(1);
+        rests.filter_map(|rest| rest.split_once('"')).map(|(program, _)| program)
+    }
 }
 
 /// A layer and what the image's configuration says of it and of the layers below.
@@ -87,9 +96,10 @@ pub(super) fn check(peer: &Path) -> Result<()> {
 /// the same table, names and programs is kept, because another one takes minutes.
 pub(super) fn make(suite_images: &str, peer: &Path, directory: &Path) -> Result<PathBuf> {
     machine::install(&[("mmdebstrap", "mmdebstrap"), ("openssl", "openssl")])?;
-    let recipes = parse(TABLE)?;
+    let mut recipes = parse(TABLE)?;
+    recipes.retain(|recipe| recipe.programs().all(|program| peer.join(program).is_file()));
     let archive = directory.join("images.tar");
-    let (stamp, sources) = (directory.join("images.txt"), sources(suite_images, peer)?);
+    let (stamp, sources) = (directory.join("images.txt"), sources(suite_images, &recipes, peer)?);
     if archive.is_file() && fs::read_to_string(&stamp).is_ok_and(|made| made == sources) {
         return Ok(archive);
     }
@@ -117,8 +127,8 @@ pub(super) fn make(suite_images: &str, peer: &Path, directory: &Path) -> Result<
 }
 
 /// Returns what an archive is made from, except for the versions of Debian's packages.
-fn sources(suite_images: &str, peer: &Path) -> Result<String> {
-    let programs = PROGRAMS.iter().map(|name| sha256(&peer.join(name)));
+fn sources(suite_images: &str, recipes: &[Recipe], peer: &Path) -> Result<String> {
+    let programs = recipes.iter().flat_map(Recipe::programs).map(|name| sha256(&peer.join(name)));
     let programs = programs.collect::<Result<Vec<_>>>()?.join("\n");
     Ok(format!("{TABLE}\n{suite_images}\n{programs}\n"))
 }
@@ -170,6 +180,7 @@ fn config(recipe: &Recipe, below: Option<&Built>, layers: &[Layer]) -> Result<Va
             "Env": [ENVIRONMENT],
             "Entrypoint": words("Entrypoint", recipe.entrypoint)?,
             "Cmd": words("Cmd", recipe.command)?,
+            "User": recipe.user,
         },
         "rootfs": {
             "type": "layers",
@@ -183,8 +194,8 @@ fn parse(table: &str) -> Result<Vec<Recipe<'_>>> {
     let mut recipes: Vec<Recipe> = Vec::new();
     for line in table.lines().filter(|line| !line.starts_with('#')) {
         let cells: Vec<&str> = line.split('\t').collect();
-        let [image, from, packages, setup, entrypoint, command] = cells[..] else {
-            return fail(format!("this line of the images' table has not six columns: {line}"));
+        let [image, from, packages, setup, entrypoint, command, user] = cells[..] else {
+            return fail(format!("this line of the images' table has not seven columns: {line}"));
         };
         let from = Some(from).filter(|from| *from != "-");
         if let Some(from) = from
@@ -192,7 +203,7 @@ fn parse(table: &str) -> Result<Vec<Recipe<'_>>> {
         {
             return fail(format!("the image {image} is made from {from}, which no row above has"));
         }
-        recipes.push(Recipe { image, from, packages, setup, entrypoint, command });
+        recipes.push(Recipe { image, from, packages, setup, entrypoint, command, user });
     }
     Ok(recipes)
 }
@@ -205,23 +216,23 @@ mod tests {
     fn table_makes_images_from_rows_above() {
         let recipes = parse(TABLE).unwrap();
         assert!(recipes.iter().any(|recipe| recipe.image == "agnhost"));
-        for recipe in recipes {
+        for recipe in &recipes {
             let below = Built { layers: Vec::new(), config: Value::Null };
-            config(&recipe, Some(&below), &[]).unwrap();
+            config(recipe, Some(&below), &[]).unwrap();
         }
-        let copied = |program: &str| TABLE.contains(&format!("\"$DIR/{program}\""));
-        assert!(PROGRAMS.iter().all(|program| copied(program)));
-        assert_eq!(TABLE.matches("\"$DIR/").count(), PROGRAMS.len());
+        let copied: Vec<&str> = recipes.iter().flat_map(Recipe::programs).collect();
+        assert!(PROGRAMS.iter().all(|program| copied.contains(program)));
+        assert_eq!(TABLE.matches("$DIR/").count(), copied.len());
         let error = check(Path::new("/nonexistent")).unwrap_err().to_string();
         assert!(error.contains("lacks agnhost and sample-apiserver"), "{error}");
-        let error = parse("a\tb\t\t\t\t").unwrap_err().to_string();
+        let error = parse("a\tb\t\t\t\t\t").unwrap_err().to_string();
         assert_eq!(error, "the image a is made from b, which no row above has");
-        assert!(parse("a\t-\tpackage").unwrap_err().to_string().contains("six columns"));
+        assert!(parse("a\t-\tpackage").unwrap_err().to_string().contains("seven columns"));
     }
 
     #[test]
     fn inherits_words_of_image_below() {
-        let row = "a\t-\t\t\t[\"/a\"]\t[\"x\"]\nb\ta\t\t\t\t[\"y z\"]\n";
+        let row = "a\t-\t\t\t[\"/a\"]\t[\"x\"]\t\nb\ta\t\t\t\t[\"y z\"]\t7\n";
         let recipes = parse(row).unwrap();
         let layer = |digest: &str| Layer { file: String::new(), digest: digest.to_owned() };
         let layers = vec![layer("sha256:1")];
@@ -230,6 +241,7 @@ mod tests {
         let above = above.unwrap();
         assert_eq!(above["config"]["Entrypoint"], json!(["/a"]));
         assert_eq!(above["config"]["Cmd"], json!(["y z"]));
+        assert_eq!(above["config"]["User"], "7");
         assert_eq!(above["rootfs"]["diff_ids"], json!(["sha256:1", "sha256:2"]));
         assert_eq!(below.config["config"]["Cmd"], json!(["x"]));
     }

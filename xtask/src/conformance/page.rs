@@ -26,8 +26,9 @@ on [a page of their own](beyond.md).
 const BEYOND: &str = "# Upstream's other tests that were run
 
 `cargo xtask conformance --beyond --peer DIR` runs upstream's tests that are not [conformance tests](conformance.md), on
-the same cluster and with the same images, and writes this page. Left out are tests that need a cloud, an alpha feature
-or a driver of another project, and those that upstream marks as disruptive or flaky (`xtask/src/conformance/set.rs`).
+the same cluster and with the same images, and writes this page. If `DIR` has the drivers and sidecars of CSI and
+upstream's `resource-consumer`, the tests that use them run too. Left out are tests that need a cloud, an alpha feature
+or a storage server, and those that upstream marks as disruptive or flaky (`xtask/src/conformance/set.rs`).
 ";
 
 const FOOT: &str = "

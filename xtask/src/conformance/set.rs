@@ -7,7 +7,7 @@ use super::list::Test;
 pub(super) enum Set {
     /// The tests that the suite marks as conformance tests.
     Conformance,
-    /// The other tests that need no cloud, no alpha feature and no driver of another project.
+    /// The other tests that need no cloud, no alpha feature and no storage server.
     Beyond,
 }
 
@@ -25,34 +25,34 @@ const GROUPS: &[&str] = &[
 ];
 
 /// The parts of names whose tests are not in [`Set::Beyond`].
-const EXCLUDED: &[&str] = &[
-    "[Conformance]",
-    "[Alpha]",
-    "[Disruptive]",
-    "[Flaky]",
-    "[Driver: ",
-    // They need the sidecars of CSI drivers.
-    "CSI Mock",
-    "PersistentVolumes NFS",
-];
+const EXCLUDED: &[&str] =
+    &["[Conformance]", "[Alpha]", "[Disruptive]", "[Flaky]", "PersistentVolumes NFS"];
 
 /// The optional features whose tests are in [`Set::Beyond`].
 const FEATURES: &[&str] = &[
     "BoundServiceAccountTokenVolume",
     "EnvFiles",
     "HPA",
+    "HPAConfigurableTolerance",
+    "HostAccess",
+    "Ingress",
     "InPlacePodVerticalScaling",
+    "MutatingAdmissionPolicy",
     "NetworkPolicy",
     "NodeAuthorizer",
     "PodLevelResources",
     "PodPriority",
+    "RelaxedDNSSearchValidation",
     "RuntimeHandler",
+    "ServiceCIDRs",
     "StatefulSet",
     "SupplementalGroupsPolicy",
     "UserNamespacesSupport",
+    "VolumeAttributesClass",
 ];
 
-const FEATURE: &str = "[Feature:";
+/// The storage drivers whose tests are in [`Set::Beyond`].
+const DRIVERS: &[&str] = &["csi-hostpath", "emptydir", "hostPath", "hostPathSymlink", "local"];
 
 impl Set {
     pub(super) fn has(self, test: &Test) -> bool {
@@ -61,7 +61,8 @@ impl Set {
             Self::Beyond => {
                 GROUPS.contains(&test.group())
                     && !EXCLUDED.iter().any(|part| test.name.contains(part))
-                    && features(&test.name).all(|feature| FEATURES.contains(&feature))
+                    && labels(&test.name, "[Feature:").all(|feature| FEATURES.contains(&feature))
+                    && labels(&test.name, "[Driver: ").all(|driver| DRIVERS.contains(&driver))
             }
         }
     }
@@ -83,10 +84,10 @@ impl Set {
     }
 }
 
-/// Returns the optional features in a test's name, such as `HPA` of `[Feature:HPA]`.
-fn features(name: &str) -> impl Iterator<Item = &str> {
-    let parts = name.split(FEATURE).skip(1);
-    parts.map(|part| part.split_once(']').map_or(part, |(feature, _)| feature))
+/// Returns the labels of a kind in a test's name, such as `HPA` of `[Feature:HPA]` for the kind `[Feature:`.
+fn labels<'a>(name: &'a str, kind: &str) -> impl Iterator<Item = &'a str> {
+    let parts = name.split(kind).skip(1);
+    parts.map(|part| part.split_once(']').map_or(part, |(label, _)| label))
 }
 
 #[cfg(test)]
@@ -104,6 +105,8 @@ mod tests {
             "[sig-apps] Job should run",
             "[sig-autoscaling] [Feature:HPA] [Serial] scales up",
             "[sig-node] [FeatureGate:SidecarContainers] Probing",
+            "[sig-storage] Volumes [Driver: local] [LocalVolumeType: tmpfs] mounts",
+            "[sig-storage] CSI Mock volume attach",
         ] {
             assert!(is_beyond(name), "{name}");
         }
