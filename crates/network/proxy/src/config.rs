@@ -15,7 +15,7 @@ use net_core::{
 };
 use netlink::Address;
 
-use crate::{error::ConfigError, flags::listen_address};
+use crate::{conntrack::Conntrack, error::ConfigError, flags::listen_address};
 
 /// The validated settings of a proxy.
 #[derive(Clone, Debug)]
@@ -42,6 +42,7 @@ pub struct Settings {
     masquerade_bit: u8,
     detect: LocalDetection,
     node_ports: NodePortSource,
+    pub(crate) conntrack: Conntrack,
     pub(crate) localhost_node_ports: bool,
     pub(crate) features: FeatureGates,
 }
@@ -131,12 +132,14 @@ impl Settings {
         // Upstream's iptables mode does so by default; its nftables mode never does.
         let localhost_node_ports =
             config.mode != "nftables" && config.iptables.localhost_node_ports.unwrap_or(true);
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let settings = Self {
             cluster: String::new(),
             published: Vec::new(),
             kubeconfig: Some(PathBuf::from(&config.client_connection.kubeconfig))
                 .filter(|path| !path.as_os_str().is_empty()),
             localhost_node_ports,
+            conntrack: Conntrack::new(&config.conntrack, cores),
             features: FeatureGates::of_known(
                 config.feature_gates.iter().map(|(name, on)| (&**name, *on)),
             ),

@@ -63,6 +63,27 @@ pub struct Args {
     /// The CIDRs of the addresses that accept node ports, or "primary"
     #[arg(long, value_delimiter = ',')]
     pub nodeport_addresses: Vec<String>,
+    /// The maximum number of tracked connections per core; 0 leaves the kernel's limit
+    #[arg(long)]
+    pub conntrack_max_per_core: Option<i32>,
+    /// The minimum of the maximum number of tracked connections
+    #[arg(long)]
+    pub conntrack_min: Option<i32>,
+    /// The timeout of idle established TCP connections; 0 leaves the kernel's
+    #[arg(long)]
+    pub conntrack_tcp_timeout_established: Option<GoDuration>,
+    /// The timeout of TCP connections in CLOSE_WAIT; 0 leaves the kernel's
+    #[arg(long)]
+    pub conntrack_tcp_timeout_close_wait: Option<GoDuration>,
+    /// Accept packets outside the TCP window
+    #[arg(long)]
+    pub conntrack_tcp_be_liberal: bool,
+    /// The timeout of UDP entries with a single packet; 0 leaves the kernel's
+    #[arg(long)]
+    pub conntrack_udp_timeout: Option<GoDuration>,
+    /// The timeout of UDP streams; 0 leaves the kernel's
+    #[arg(long)]
+    pub conntrack_udp_timeout_stream: Option<GoDuration>,
     /// The flag of feature gates, which the file replaces
     #[command(flatten)]
     pub features: FeatureGateFlags,
@@ -129,6 +150,15 @@ impl Args {
             min_sync_period: shared.min_sync_period,
             localhost_node_ports: self.iptables_localhost_nodeports,
         };
+        config.conntrack = api_config::proxy::Conntrack {
+            max_per_core: self.conntrack_max_per_core,
+            min: self.conntrack_min,
+            tcp_established_timeout: self.conntrack_tcp_timeout_established,
+            tcp_close_wait_timeout: self.conntrack_tcp_timeout_close_wait,
+            tcp_be_liberal: self.conntrack_tcp_be_liberal,
+            udp_timeout: self.conntrack_udp_timeout.unwrap_or_default(),
+            udp_stream_timeout: self.conntrack_udp_timeout_stream.unwrap_or_default(),
+        };
         config.detect_local_mode = self.detect_local_mode.clone();
         config.detect_local.bridge_interface = self.pod_bridge_interface.clone();
         config.detect_local.interface_name_prefix = self.pod_interface_name_prefix.clone();
@@ -138,7 +168,6 @@ impl Args {
     }
 }
 
-const CONNTRACK: &str = "the machine's connection tracking limits are left to sysctl";
 const NO_PORTS: &str = "node ports listen nowhere: rules answer at nodePortAddresses";
 const NO_IPVS: &str = "rules are never IPVS'";
 const HARD_FAIL: &str = "an address that cannot be bound is always an error";
@@ -150,7 +179,6 @@ const WITHOUT_EFFECT: &[Field] = &[
     ("bindAddress", NO_PORTS),
     ("bindAddressHardFail", HARD_FAIL),
     ("configSyncPeriod", NO_RESYNC),
-    ("conntrack", CONNTRACK),
     ("enableProfiling", "there is no Go profiler here"),
     ("ipvs", NO_IPVS),
     ("logging", "logging is set for all of Windlass"),
@@ -167,13 +195,6 @@ const IGNORED: &[Flag] = &[
     ("bind-address-hard-fail", false, HARD_FAIL),
     ("boot-id-file", true, "the machine is not identified"),
     ("config-sync-period", true, NO_RESYNC),
-    ("conntrack-max-per-core", true, CONNTRACK),
-    ("conntrack-min", true, CONNTRACK),
-    ("conntrack-tcp-be-liberal", false, CONNTRACK),
-    ("conntrack-tcp-timeout-close-wait", true, CONNTRACK),
-    ("conntrack-tcp-timeout-established", true, CONNTRACK),
-    ("conntrack-udp-timeout", true, CONNTRACK),
-    ("conntrack-udp-timeout-stream", true, CONNTRACK),
     ("healthz-port", true, "upstream ignores it too; use --healthz-bind-address"),
     ("init-only", false, "there is no initialisation that needs more privileges than running"),
     ("ipvs-exclude-cidrs", true, NO_IPVS),

@@ -13,6 +13,7 @@
 //!   are accepted with a warning ([`flags`]).
 
 mod config;
+mod conntrack;
 mod error;
 pub mod flags;
 mod health;

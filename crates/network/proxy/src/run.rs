@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::{IpAddr, SocketAddr},
+    path::Path,
     sync::Arc,
     time::Duration,
 };
@@ -21,6 +22,7 @@ use tokio::sync::Notify;
 
 use crate::{
     config::{Mode, Settings},
+    conntrack::Conntrack,
     health::{Check, Health, NodePortChecks, listen},
     host::{ApiServers, Reporter, Sockets},
     sync::{Report, Syncer},
@@ -77,6 +79,7 @@ pub async fn run(
     let facts = Facts::new(&settings, client, tasks);
     let route_loopback = settings.localhost_node_ports.then_some(route_localhost as fn());
     let worker = Worker {
+        conntrack: Some(settings.conntrack.clone()),
         settings,
         iptables,
         net,
@@ -201,6 +204,8 @@ struct Worker {
     iptables: Option<Iptables>,
     watched: Informers,
     facts: Facts,
+    /// The kernel's settings until they are written.
+    conntrack: Option<Conntrack>,
     /// Called when rules protect loopback addresses.
     route_loopback: Option<fn()>,
     trigger: Arc<Trigger>,
@@ -315,7 +320,7 @@ impl Worker {
             Some(programs) => Syncer::with_iptables(self.net.clone(), Arc::new(programs)),
         });
         let (settings, net) = (self.settings.clone(), self.net.clone());
-        let route_loopback = self.route_loopback;
+        let (route_loopback, conntrack) = (self.route_loopback, self.conntrack.clone());
         let work = move || {
             let result = (|| {
                 let addresses =
@@ -328,6 +333,9 @@ impl Worker {
                 let report = syncer.sync(&config, &services, &slices)?;
                 if let Some(route) = route_loopback.filter(|_| syncer.guards_loopback()) {
                     route();
+                }
+                if let Some(conntrack) = conntrack {
+                    conntrack.write(Path::new("/"));
                 }
                 Ok::<_, Failure>(report)
             })();
@@ -342,6 +350,9 @@ impl Worker {
         self.facts.sockets = Some(sockets);
         self.syncer = Some(syncer);
         self.checks.set(checks).await;
+        if result.is_ok() {
+            self.conntrack = None;
+        }
         result
     }
 }
@@ -401,6 +412,7 @@ mod tests {
             watched,
             facts: Facts::new(&settings, client, tasks),
             settings,
+            conntrack: None,
             route_loopback: None,
             trigger,
             health: health.clone(),
