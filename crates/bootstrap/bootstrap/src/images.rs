@@ -36,6 +36,8 @@ const COMPONENTS: [(&str, &str); 7] = [
     ("windlass", BINARY),
 ];
 const BINARY: &str = "/usr/local/bin/windlass";
+/// The program by which kOps' manifests start components.
+const RUNNER: &str = "/go-runner";
 const ETCD: &str = "etcd";
 
 /// Returns `true` if this name, without repository and tag, is an image that can be built.
@@ -89,8 +91,9 @@ impl Sources {
         oci::require_static(&self.binary).map_err(|e| image_error(name, e.to_string()))?;
         // All images have the same files and share one layer, which is imported and unpacked once.
         let mut image = Image::of_binary(name, &self.binary, BINARY, &[entrypoint]);
-        for (_, path) in COMPONENTS.iter().filter(|(_, path)| *path != BINARY) {
-            image.entries.insert((*path).to_owned(), Entry::Link { target: BINARY.to_owned() });
+        let components = COMPONENTS.iter().map(|(_, path)| *path).filter(|path| *path != BINARY);
+        for path in components.chain([RUNNER]) {
+            image.entries.insert(path.to_owned(), Entry::Link { target: BINARY.to_owned() });
         }
         if let Some(nft) = &self.nft {
             image.entries.extend(program(name, nft, "/usr/sbin/nft")?);
@@ -323,6 +326,9 @@ mod tests {
         assert_eq!(dns.entrypoint, ["/coredns"]);
         assert!(
             server.entries.keys().eq(dns.entries.keys()) && dns.entries.contains_key("/coredns")
+        );
+        assert!(
+            matches!(&server.entries["/go-runner"], Entry::Link { target } if target == BINARY)
         );
         let error = sources().image("windlass.local/nginx:1").unwrap_err().to_string();
         assert!(error.contains("nginx") && error.contains("kube-scheduler"), "{error}");

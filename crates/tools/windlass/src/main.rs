@@ -11,6 +11,7 @@ mod cli;
 mod components;
 mod empty_paths;
 mod failure;
+mod go_runner;
 mod images;
 mod internal;
 mod leftovers;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
     match called_as().as_str() {
         name if name == "windlass-cni" || name == "loopback" => return cni::main(),
         "pause" => return pause(),
+        "go-runner" => return go_runner::run(),
         "init" => {
             log("init");
             process::install_tls();

@@ -4,6 +4,7 @@
 
 mod chain;
 mod differential;
+mod go_runner;
 mod ignition;
 mod overrides;
 mod printing;
