@@ -14,6 +14,8 @@ mod credentials;
 mod endpoint;
 mod environment;
 mod error;
+#[cfg(test)]
+mod fuzzed;
 mod operation;
 mod request;
 mod sign;

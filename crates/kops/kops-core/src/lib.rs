@@ -24,6 +24,8 @@ pub mod dns;
 mod error;
 mod etcd;
 mod files;
+#[cfg(test)]
+mod fuzzed;
 mod gce;
 mod group;
 pub mod heal;
