@@ -237,7 +237,7 @@ impl Key {
     }
 
     /// Signs with SHA-256 (RSA, P-256), SHA-384 (P-384), SHA-512 (P-521) or Ed25519, like Go.
-    pub(crate) fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
+    pub fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
         let random = SystemRandom::new();
         match &self.0 {
             Pair::Ecdsa(pair, _) => pair

@@ -13,6 +13,7 @@ mod packages;
 mod services;
 #[cfg(test)]
 mod tests;
+mod worker;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,6 +31,7 @@ use kops_core::{
     },
 };
 use kops_store::{DOCKER_CONFIG, ENCRYPTION_CONFIG, Keyset, parse_yaml};
+use pki::Cert;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use sys::Programs;
@@ -38,9 +40,10 @@ use vfs::Store;
 use self::{
     accounts::Accounts,
     assets::Downloads,
-    certificates::{Issued, Issuer, kubeconfig},
+    certificates::{Issued, Issuer, Signers, kubeconfig},
     files::{Bytes, DesiredFile},
     services::Services,
+    worker::Controller,
 };
 use crate::{
     error::Error,
@@ -62,37 +65,108 @@ pub(crate) async fn configure(
     programs: &dyn Programs,
 ) -> Result<Vec<String>, Error> {
     let role = boot.text("InstanceGroupRole");
-    if role != "ControlPlane" {
+    if !["ControlPlane", "Node"].contains(&role) {
         return Err(SystemdError::Role(role.to_owned()).into());
     }
     let _turn = lock(root)?;
-    let base = boot.text("ConfigBase").trim_end_matches('/').to_owned();
-    let store = open(&base)?;
-    let name = kops_core::node_config_path(role, boot.text("InstanceGroupName"));
-    let text = read(&store, &name)?;
+    let accounts = Accounts::read(root)?;
+    let target = Target { root, programs, machine: facts(root, &accounts)? };
+    if role == "Node" {
+        return target.configure_worker(boot).await;
+    }
+    target.configure_control_plane(boot).await
+}
+
+/// A machine that is configured.
+struct Target<'a> {
+    root: &'a Path,
+    programs: &'a dyn Programs,
+    machine: MachineFacts,
+}
+
+impl Target<'_> {
+    /// Configures a control plane, which reads the state store.
+    async fn configure_control_plane(self, boot: Value) -> Result<Vec<String>, Error> {
+        let base = boot.text("ConfigBase").trim_end_matches('/').to_owned();
+        let store = open(&base)?;
+        let role = boot.text("InstanceGroupRole");
+        let name = kops_core::node_config_path(role, boot.text("InstanceGroupName"));
+        let config = parse_config(&boot, &name, &read(&store, &name)?)?;
+        let keysets = read_keysets(&store, &config)?;
+        let mut inputs = self.inputs(boot, config);
+        inputs.keypairs = keypairs(&keysets, &inputs.config)?;
+        inputs.files = read_files(&store, &base, &inputs.config)?;
+        inputs.secrets = read_secrets(&store, &inputs.config)?;
+        let downloads = self.download(&mut inputs).await?;
+        let tasks = machine_tasks(&inputs)?;
+        let signers = Signers::Keysets(&keysets);
+        let issuer = Issuer { root: self.root, signers, now: rt::now() };
+        self.carry_out(&inputs, &tasks, &downloads, issuer)
+    }
+
+    /// Configures a worker, which asks kops-controller.
+    async fn configure_worker(self, boot: Value) -> Result<Vec<String>, Error> {
+        let controller = Controller::open(self.root, &boot, &self.machine.hostname)?;
+        let Some(settings) = controller.request_settings().await? else {
+            tracing::info!("the machine's Node is ready, so its configuration is left as it is");
+            return Ok(Vec::new());
+        };
+        let mut config = parse_config(&boot, "the node configuration", &settings.config)?;
+        let authority = boot.text("ConfigServer.CACertificates");
+        config.put("CAs.kubernetes-ca", authority);
+        let mut inputs = self.inputs(boot.clone(), config);
+        inputs.secrets = settings.secrets;
+        let downloads = self.download(&mut inputs).await?;
+        let tasks = machine_tasks(&inputs)?;
+        let signers = Signers::Trusted(Cert::all_from_pem(authority)?);
+        let issuer = Issuer { root: self.root, signers, now: rt::now() };
+        controller.request_certificates(&issuer, &tasks).await?;
+        self.carry_out(&inputs, &tasks, &downloads, issuer)
+    }
+
+    /// Returns inputs that have nothing from the state store yet.
+    fn inputs(&self, boot: Value, config: Value) -> MachineInputs {
+        MachineInputs {
+            boot,
+            config,
+            machine: self.machine.clone(),
+            keypairs: BTreeMap::new(),
+            files: BTreeMap::new(),
+            secrets: BTreeMap::new(),
+            assets: Vec::new(),
+        }
+    }
+
+    /// Downloads the files of the node configuration.
+    async fn download(&self, inputs: &mut MachineInputs) -> Result<Downloads, Error> {
+        let architecture = &self.machine.architecture;
+        let downloads =
+            Downloads::read(self.root, &inputs.config, architecture, self.programs).await?;
+        inputs.assets = downloads.assets();
+        Ok(downloads)
+    }
+
+    /// Carries the tasks out, and returns what was changed.
+    fn carry_out(
+        &self,
+        inputs: &MachineInputs,
+        tasks: &Tasks,
+        downloads: &Downloads,
+        issuer: Issuer<'_>,
+    ) -> Result<Vec<String>, Error> {
+        let (root, programs) = (self.root, self.programs);
+        let trusted = inputs.config.text("CAs.kubernetes-ca");
+        let distribution = self.machine.distribution;
+        Carrier { root, programs, tasks, downloads, issuer, trusted, distribution }.run()
+    }
+}
+
+/// Parses a node configuration, which must be the one that the machine was created for.
+fn parse_config(boot: &Value, name: &str, text: &str) -> Result<Value, Error> {
     if content_hash(text.as_bytes()) != boot.text("NodeupConfigHash") {
         return Err(Error::NodeConfig);
     }
-    let config = parse_yaml(&name, text.as_bytes())?;
-    let accounts = Accounts::read(root)?;
-    let machine = facts(root, &accounts)?;
-    let downloads = Downloads::read(root, &config, &machine.architecture, programs).await?;
-    let keysets = read_keysets(&store, &config)?;
-    let inputs = MachineInputs {
-        keypairs: keypairs(&keysets, &config)?,
-        files: read_files(&store, &base, &config)?,
-        secrets: read_secrets(&store, &config)?,
-        assets: downloads.assets(),
-        boot,
-        config,
-        machine,
-    };
-    let tasks = machine_tasks(&inputs)?;
-    let issuer = Issuer { root, keysets: &keysets, now: rt::now() };
-    let trusted = inputs.config.text("CAs.kubernetes-ca");
-    let distribution = inputs.machine.distribution;
-    Carrier { root, programs, tasks: &tasks, downloads: &downloads, issuer, trusted, distribution }
-        .run()
+    Ok(parse_yaml(name, text.as_bytes())?)
 }
 
 /// Waits until no other run changes the machine. The lock ends with its process.

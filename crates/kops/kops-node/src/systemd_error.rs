@@ -40,10 +40,36 @@ pub enum SystemdError {
     )]
     MissingKeypair { name: String, id: String },
     #[error(
-        "instance groups of role {0:?} cannot be set up on machines with systemd yet, because kops-controller does not \
-         check the keys of Hosts; use the role ControlPlane"
+        "instance groups of role {0:?} cannot be set up on machines with systemd yet; use the roles ControlPlane and \
+         Node"
     )]
     Role(String),
+    #[error(
+        "{path} is not a key of the curve P-256, which kops-controller requires; remove it, and the next run creates \
+         one",
+        path = path.display()
+    )]
+    MachineKey { path: PathBuf },
+    #[error("{server} did not answer within {seconds} s; is kops-controller running there?")]
+    Silent { server: String, seconds: u64 },
+    #[error(
+        "{server} refused this machine with status {status}: {reason}; create the Host {host} in the namespace \
+         kops-system, with the instance group {group} and the public key in \
+         /etc/kubernetes/kops/pki/machine/public.pem"
+    )]
+    Refused { server: String, status: u16, reason: String, host: String, group: String },
+    #[error("building a request for kops-controller: {0}")]
+    Request(http::Error),
+    #[error(
+        "kops-controller issues no certificates, because the machine's Node is ready; delete the Node and run nodeup \
+         again"
+    )]
+    Registered,
+    #[error(
+        "kops-controller did not issue the certificate {name:?} as it is needed; check that kops-controller is of the \
+         cluster's release"
+    )]
+    MissingCertificate { name: String },
     #[error("the manifest {path} is not in the cluster's directory {base} of the state store")]
     ForeignPath { path: String, base: String },
     #[error("{unit}: systemd reports the start time {value:?}, which is not a time")]

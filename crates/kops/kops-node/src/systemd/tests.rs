@@ -35,10 +35,10 @@ fn configure_now(root: &Path, boot: Value, programs: &dyn Programs) -> Result<Ve
     runtime.block_on(configure(root, boot, programs))
 }
 
-const BASE: &str = "demo.example.com";
+pub(super) const BASE: &str = "demo.example.com";
 
 /// Reports whether this process may give files to other users.
-fn is_root() -> bool {
+pub(super) fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|found| std::os::unix::fs::MetadataExt::uid(&found) == 0)
 }
 
@@ -46,25 +46,7 @@ impl TestMachine {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
-        for directory in ["etc", "opt/in/bin", "lib/systemd/system", "store"] {
-            fs::create_dir_all(root.join(directory)).unwrap();
-        }
-        for (name, text) in [
-            ("etc/os-release", "ID=debian\n"),
-            ("etc/hostname", "cp-1\n"),
-            ("etc/hosts", "127.0.0.1 localhost\n"),
-            ("etc/passwd", "root:x:0:0:root:/root:/bin/bash\n"),
-            ("etc/group", "root:x:0:\n"),
-            ("opt/in/kubelet", "kubelet"),
-            ("opt/in/kubectl", "kubectl"),
-            ("opt/in/runc.amd64", "runc"),
-            ("opt/in/bin/containerd", "containerd"),
-        ] {
-            fs::write(root.join(name), text).unwrap();
-        }
-        let (input, archive) = (root.join("opt/in"), root.join("opt/in/containerd.tar"));
-        let (input, archive) = (input.display().to_string(), archive.display().to_string());
-        sys::HostPrograms.must(&["tar", "-cf", &archive, "-C", &input, "bin"]).unwrap();
+        prepare(root, "cp-1");
         let config = config(root);
         Self { programs: programs(root), dir, config }
     }
@@ -100,8 +82,41 @@ impl TestMachine {
     }
 }
 
+/// Writes the files of a machine that nodeup has not configured yet, and its downloads.
+pub(super) fn prepare(root: &Path, hostname: &str) {
+    for directory in ["etc", "opt/in/bin", "lib/systemd/system", "store"] {
+        fs::create_dir_all(root.join(directory)).unwrap();
+    }
+    for (name, text) in [
+        ("etc/os-release", "ID=debian\n"),
+        ("etc/hostname", hostname),
+        ("etc/hosts", "127.0.0.1 localhost\n"),
+        ("etc/passwd", "root:x:0:0:root:/root:/bin/bash\n"),
+        ("etc/group", "root:x:0:\n"),
+        ("opt/in/kubelet", "kubelet"),
+        ("opt/in/kubectl", "kubectl"),
+        ("opt/in/runc.amd64", "runc"),
+        ("opt/in/bin/containerd", "containerd"),
+    ] {
+        fs::write(root.join(name), text).unwrap();
+    }
+    let (input, archive) = (root.join("opt/in"), root.join("opt/in/containerd.tar"));
+    let (input, archive) = (input.display().to_string(), archive.display().to_string());
+    sys::HostPrograms.must(&["tar", "-cf", &archive, "-C", &input, "bin"]).unwrap();
+}
+
+/// Returns the downloads of a node configuration.
+pub(super) fn assets(root: &Path) -> Value {
+    let asset = |name: &str| {
+        let hash = file_hash(&root.join("opt/in").join(name)).unwrap();
+        format!("{hash}@file:///opt/in/{name}")
+    };
+    let assets: Vec<_> = ["kubelet", "kubectl", "runc.amd64", "containerd.tar"].map(asset).into();
+    json!({"amd64": assets, "arm64": assets})
+}
+
 /// Returns programs that keep the state of units, users and packages.
-fn programs(root: &Path) -> RecordedPrograms {
+pub(super) fn programs(root: &Path) -> RecordedPrograms {
     let units = Arc::new(Mutex::new(UnitStates::default()));
     let root = root.to_owned();
     RecordedPrograms::new(move |command| {
@@ -160,15 +175,10 @@ fn config(root: &Path) -> Value {
         ids[name] = keyset.primary_id().into();
         trusted[name] = keyset.certificates().into();
     }
-    let asset = |name: &str| {
-        let hash = file_hash(&root.join("opt/in").join(name)).unwrap();
-        format!("{hash}@file:///opt/in/{name}")
-    };
-    let assets: Vec<_> = ["kubelet", "kubectl", "runc.amd64", "containerd.tar"].map(asset).into();
     let image = |name: &str| format!("registry.k8s.io/{name}:v1.36.2");
     json!({
         "ClusterName": BASE, "KubernetesVersion": "1.36.2", "CAs": trusted, "KeypairIDs": ids,
-        "Assets": {"amd64": assets, "arm64": assets},
+        "Assets": assets(root),
         "Networking": {"nonMasqueradeCIDR": "100.64.0.0/10", "serviceClusterIPRange": "100.64.0.0/13"},
         "KubeletConfig": {
             "podManifestPath": "/etc/kubernetes/manifests", "clusterDNS": "100.64.0.10", "maxPods": 20,
@@ -295,7 +305,7 @@ fn rejects_hostile_configurations_before_the_first_change() {
 fn rejects_roles_and_configurations_of_others() {
     let machine = TestMachine::new();
     let boot = |role: &str| json!({"CloudProvider": "metal", "InstanceGroupRole": role});
-    for role in ["Node", "Bastion", "APIServer", ""] {
+    for role in ["Bastion", "APIServer", ""] {
         let error = configure_now(machine.root(), boot(role), &machine.programs).unwrap_err();
         assert!(matches!(error, Error::Systemd(SystemdError::Role(_))), "{role}: {error}");
     }
