@@ -2,10 +2,12 @@
 
 use api_meta::Tree as _;
 use aws::Client;
+use kops_api::Object;
 use kops_core::{World, create::Options, default_machine_types};
 use serde_json::json;
 
 use crate::{
+    client::open_client,
     error::Error,
     world::{machine_type, query_network, query_zones},
 };
@@ -21,7 +23,8 @@ pub async fn query_creation(
     letters.next_back();
     let client = Client::open(letters.as_str(), environment)?;
     add_network(&client, options, &mut world).await?;
-    add_machine_types(&client, options, &mut world).await?;
+    let sizes = options.control_plane_sizes.iter().chain(&options.node_sizes);
+    add_machine_types(&client, sizes.map(String::as_str), &mut world).await?;
     let is_published =
         !options.dns_zone.is_empty() || !["", "none"].contains(&&*options.dns.to_lowercase());
     if is_published && world.zones.is_empty() {
@@ -47,15 +50,26 @@ async fn add_network(client: &Client, options: &Options, world: &mut World) -> R
     Ok(())
 }
 
-/// Adds the machine types that the options name, and the default ones of the other roles.
-async fn add_machine_types(
+/// Adds the default machine types of all roles in a cluster's region.
+pub async fn query_machine_types(
+    cluster: &Object,
+    mut world: World,
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> Result<World, Error> {
+    let client = open_client(cluster, environment)?;
+    add_machine_types(&client, std::iter::empty(), &mut world).await?;
+    Ok(world)
+}
+
+/// Adds the named machine types, and the default ones of the other roles.
+async fn add_machine_types<'a>(
     client: &Client,
-    options: &Options,
+    sizes: impl Iterator<Item = &'a str>,
     world: &mut World,
 ) -> Result<(), Error> {
     let roles = ["ControlPlane", "Node", "Bastion"];
     let mut names: Vec<&str> = roles.into_iter().flat_map(default_machine_types).copied().collect();
-    names.extend(options.control_plane_sizes.iter().chain(&options.node_sizes).map(String::as_str));
+    names.extend(sizes);
     names.retain(|name| !world.machine_types.contains_key(*name));
     // A filter, unlike a list of names, accepts types that the region lacks.
     let filter = json!({"Filter": [{"Name": "instance-type", "Value": names}]});

@@ -21,7 +21,7 @@ pub use aws::Client;
 
 pub use actor::{Actor, erase};
 pub use client::{make_call, open_client, query_groups, query_resources};
-pub use creation::query_creation;
+pub use creation::{query_creation, query_machine_types};
 pub use error::Error;
 pub use facts::CloudFacts;
 pub use model::{BuiltModel, ModelInputs, build_gce_model, build_metal_model, build_model};

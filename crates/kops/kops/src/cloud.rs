@@ -2,6 +2,7 @@
 
 pub(crate) mod aws;
 pub(crate) mod local;
+pub(crate) mod metal;
 
 use std::{collections::BTreeMap, iter::once, time::Duration};
 
@@ -128,10 +129,8 @@ impl MachineState {
     }
 }
 
-/// The part of validations and rolling updates that differs between clouds.
-pub(crate) trait Cloud {
-    /// The pause between two observations of a cluster that is not valid, or not often enough.
-    const PAUSE: Duration;
+/// The part of validations that differs between clouds.
+pub(crate) trait Observe {
     /// `true` if every cluster has Pods of cluster DNS.
     const HAS_DNS: bool;
 
@@ -140,6 +139,12 @@ pub(crate) trait Cloud {
 
     /// Returns the problems that machines have recorded outside of the API.
     fn problems(&self) -> Result<Vec<MachineProblem>, Error>;
+}
+
+/// The part of rolling updates that differs between clouds whose machines can be replaced.
+pub(crate) trait Cloud: Observe {
+    /// The pause between two observations of a cluster that is not valid, or not often enough.
+    const PAUSE: Duration;
 
     /// Detaches machines from their group, which replaces them.
     async fn detach(&self, group: &GroupState, names: &[String]) -> Result<(), Error>;

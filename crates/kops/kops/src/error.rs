@@ -88,11 +88,6 @@ pub enum Error {
     #[error("must set output flag; yaml or json")]
     MissingOutput,
     #[error(
-        "--name is of cloud {0}: machine types and images are not looked up here; store a manifest of the instance \
-         group with kops create -f"
-    )]
-    GroupCloud(&'static str),
-    #[error(
         "instance group {group:?} has several scaling groups: {found}; delete those that are not the cluster's, or \
          remove their tag kops.k8s.io/instancegroup"
     )]
@@ -167,6 +162,21 @@ pub enum Error {
     Role(String),
     #[error("no {0} found")]
     NoneFound(&'static str),
+    #[error(
+        "cannot {operation} on {host} by ssh: {cause}; check that ssh reaches the machine and that its user is root or \
+         has sudo without a password"
+    )]
+    Ssh { operation: &'static str, host: String, cause: String },
+    #[error(
+        "Host kops-system/{name} is of another machine or instance group; delete it if that machine is gone, or give \
+         this machine another host name"
+    )]
+    OtherHost { name: String },
+    #[error(
+        "the cluster does not serve hosts.kops.k8s.io, or has no namespace kops-system; apply upstream's \
+         k8s/crds/kops.k8s.io_hosts.yaml, and create the namespace"
+    )]
+    HostKind,
     #[error("{kind} not found {name:?}")]
     NotFound { kind: &'static str, name: String },
     #[error("{files}: no objects found")]

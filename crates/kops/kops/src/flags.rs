@@ -24,7 +24,7 @@ pub(crate) use self::{
     get::{Get, GetTarget},
     instance::DeleteInstance,
     stored::{CreateGroup, CreateSecret, CreateSshKey, Edit, FieldChanges, SecretFile},
-    toolbox::{AddonsCommand, DumpFlags, SelectorFlags, TemplateFlags, Toolbox},
+    toolbox::{AddonsCommand, DumpFlags, EnrollFlags, SelectorFlags, TemplateFlags, Toolbox},
     update::{Update, UpdateCluster, UpdatePhase},
     upgrade::{ReconcileCluster, ReconcileCommand, UpgradeCluster, UpgradeCommand},
 };

@@ -2,11 +2,13 @@
 
 use api_meta::Tree as _;
 use kops_api::{Kind, Object};
+use kops_aws::{CloudFacts, query_machine_types};
 use kops_core::{
-    Cluster as _,
+    CloudName, Cluster as _,
+    channel::Channel,
     create::{NewGroup, create_group},
 };
-use kops_store::Registry;
+use kops_store::{Registry, read_channel};
 use serde_json::json;
 
 use crate::{
@@ -16,31 +18,10 @@ use crate::{
     error::Error,
     flags::CreateGroup,
     get,
+    role::parse_role,
 };
 
-/// The roles of instance groups, with their words in flags and in output.
-const ROLES: [(&str, &str); 4] = [
-    ("control-plane", "ControlPlane"),
-    ("apiserver", "APIServer"),
-    ("node", "Node"),
-    ("bastion", "Bastion"),
-];
-
-/// Returns the word of a role in flags and in output.
-pub(crate) fn role_word(role: &str) -> &'static str {
-    ROLES.iter().find(|(_, known)| *known == role).map_or("node", |(word, _)| *word)
-}
-
-/// Parses a role as upstream does: in any case, in the plural, and with the old name of control planes.
-fn parse_role(text: &str) -> Result<&'static str, Error> {
-    let lower = text.to_ascii_lowercase();
-    let word = lower.strip_suffix('s').unwrap_or(&lower).replace("controlplane", "control-plane");
-    let word = if word == "master" { "control-plane" } else { &word };
-    let found = ROLES.iter().find(|(known, _)| *known == word);
-    found.map(|(_, role)| *role).ok_or_else(|| Error::UnknownRole(text.to_owned()))
-}
-
-pub(crate) fn create(
+pub(crate) async fn create(
     registry: &Registry,
     command: &CreateGroup,
     name: &str,
@@ -52,12 +33,7 @@ pub(crate) fn create(
         return Err(kops_store::Error::object("instance group", &command.group, problem).into());
     }
     let role = parse_role(&command.role)?;
-    if !cluster.cloud().is_bare() {
-        return Err(Error::GroupCloud(cluster.cloud().word()));
-    }
-    let wanted =
-        NewGroup { name: &command.group, role, subnets: &command.subnet, zones: &command.zone };
-    let group = create_group(&cluster, &wanted)?;
+    let group = propose(command, &cluster, role, context).await?;
     if command.dry_run {
         if command.output.is_empty() {
             return Err(Error::MissingOutput);
@@ -78,6 +54,39 @@ pub(crate) fn create(
     if stored.is_none() { store_group(registry, name, group, now) } else { Ok(()) }
 }
 
+/// Returns the group that the flags describe. On AWS, a default machine type that the user's table lacks is queried.
+async fn propose(
+    command: &CreateGroup,
+    cluster: &Object,
+    role: &str,
+    context: &CommandEnvironment<'_>,
+) -> Result<Object, Error> {
+    let facts = CloudFacts::read(command.known.as_deref())?;
+    facts.check(cluster.cloud())?;
+    let mut world = facts.world();
+    if cluster.cloud() == CloudName::Aws && !world.default_machine_types.contains_key(role) {
+        world = query_machine_types(cluster, world, context.environment).await?;
+    }
+    let wanted = NewGroup {
+        name: &command.group,
+        role,
+        subnets: &command.subnet,
+        zones: &command.zone,
+        image: &command.image,
+    };
+    let is_bare = cluster.cloud().is_bare();
+    let channel = if is_bare || !command.image.is_empty() {
+        Channel::default()
+    } else {
+        read_channel(cluster.spec.text("channel"), true)?
+    };
+    let group = create_group(cluster, &wanted, &channel, &world)?;
+    if !is_bare && group.spec.text("machineType").is_empty() {
+        return Err(Error::MachineType { group: group.name().to_owned() });
+    }
+    Ok(group)
+}
+
 /// Returns an edited group with the label of its cluster.
 fn with_cluster(mut edited: Object, cluster: &str) -> Result<Object, Error> {
     if edited.kind != Kind::InstanceGroup {
@@ -86,27 +95,4 @@ fn with_cluster(mut edited: Object, cluster: &str) -> Result<Object, Error> {
     }
     edited.metadata.put("labels", json!({ CLUSTER_LABEL: cluster }));
     Ok(edited)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parses_roles_as_upstream_does() {
-        for (text, role) in [
-            ("node", "Node"),
-            ("Nodes", "Node"),
-            ("master", "ControlPlane"),
-            ("ControlPlane", "ControlPlane"),
-            ("control-plane", "ControlPlane"),
-            ("bastions", "Bastion"),
-        ] {
-            assert_eq!(parse_role(text).unwrap(), role);
-        }
-        for text in ["", "s", "king", "node,bastion"] {
-            let error = parse_role(text).unwrap_err().to_string();
-            assert_eq!(error, format!("unknown role {text:?}"));
-        }
-    }
 }

@@ -1,4 +1,4 @@
-//! Lists the machines of a cluster of cloud local.
+//! Lists the machines of a cluster of cloud local or metal.
 
 use std::{collections::BTreeSet, io::Write};
 
@@ -12,7 +12,14 @@ use kops_store::Registry;
 use serde_json::{Value, json};
 
 use crate::{
-    document, environment::CommandEnvironment, error::Error, flags::Connection, get, table,
+    cloud::{GroupState, MachineState, Observe as _, metal::MetalCloud},
+    document,
+    environment::CommandEnvironment,
+    error::Error,
+    flags::Connection,
+    get,
+    role::role_word,
+    table,
 };
 
 /// Prints the machines that a deletion would terminate.
@@ -49,6 +56,11 @@ pub(crate) async fn run(
     context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let cluster = get::find_cluster(registry, name)?;
+    if let Some(cloud) = MetalCloud::open(registry, &cluster)? {
+        let client = wanted.connection.open(registry, &cluster, None, COMMAND_PERIOD, context)?;
+        let state = cloud.observe(Some(&client)).await?;
+        return print_rows(rows_of_nodes(&state.groups), wanted.output, context.out);
+    }
     check_cloud(&cluster)?;
     let fleet = fleet(registry, name);
     let spec = fleet.spec()?.unwrap_or_default();
@@ -73,6 +85,7 @@ pub(crate) async fn run(
                 status,
                 role: if group.trusted { "control-plane" } else { "node" },
                 address: machine.address.to_string(),
+                external: String::new(),
                 group: group.name.clone(),
             });
         }
@@ -86,14 +99,41 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// A machine as it is shown. Machines of cloud local have no external address, machine type or state.
+/// Returns the rows of machines that only the API knows. It does not say whether a machine is up to date.
+fn rows_of_nodes(groups: &[GroupState]) -> Vec<Row> {
+    let row = |group: &GroupState, machine: &MachineState| {
+        let address = |kind: &str| {
+            let all = machine.node.iter().flat_map(|node| node.items("status.addresses"));
+            let mut own = all.filter(|one| one.text("type") == kind);
+            own.next().map(|one| one.text("address").to_owned()).unwrap_or_default()
+        };
+        Row {
+            id: machine.id.clone(),
+            node: machine.node_name().unwrap_or_default().to_owned(),
+            status: "",
+            role: role_word(&group.role),
+            address: address("InternalIP"),
+            external: address("ExternalIP"),
+            group: group.name.clone(),
+        }
+    };
+    groups
+        .iter()
+        .flat_map(|group| group.machines.iter().map(move |machine| row(group, machine)))
+        .collect()
+}
+
+/// A machine as it is shown. Its machine type and state are not known.
 struct Row {
     id: String,
     /// The name of the Node; empty if the machine has none.
     node: String,
+    /// Upstream's word for the state; empty if it is not known.
     status: &'static str,
     role: &'static str,
     address: String,
+    /// The external address; empty on cloud local.
+    external: String,
     group: String,
 }
 
@@ -101,7 +141,7 @@ fn print_rows(rows: Vec<Row>, output: &str, out: &mut dyn Write) -> Result<(), E
     let document = |row: &Row| {
         let mut document = json!({
             "id": row.id, "status": row.status, "roles": [row.role], "internalIP": row.address,
-            "externalIP": "", "instanceGroup": row.group, "machineType": "", "state": "",
+            "externalIP": row.external, "instanceGroup": row.group, "machineType": "", "state": "",
         });
         if !row.node.is_empty() {
             document.put("nodeName", row.node.clone());
@@ -127,7 +167,8 @@ fn print_rows(rows: Vec<Row>, output: &str, out: &mut dyn Write) -> Result<(), E
             let none = String::new;
             let cells = |row: Row| {
                 let (status, role) = (row.status.to_owned(), row.role.to_owned());
-                [row.id, row.node, status, role, none(), row.address, none(), row.group, none()]
+                let external = row.external;
+                [row.id, row.node, status, role, none(), row.address, external, row.group, none()]
             };
             table::print(out, header, rows.into_iter().map(cells).collect())?;
         }

@@ -42,6 +42,7 @@ mod metal;
 mod plan;
 mod prompt;
 mod reconcile;
+mod role;
 mod roll;
 mod run;
 mod secret;

@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 use kops_aws::{CloudFacts, ModelInputs, build_metal_model, check_store, metal_changes};
 use kops_core::CloudName;
 use kops_store::{Change, ClusterObjects};
+use tokio::task::yield_now;
 
 use crate::{
     cluster_update::ClusterUpdate,
@@ -36,7 +37,7 @@ impl Plan {
 }
 
 /// Runs `update cluster`.
-pub(crate) fn update(
+pub(crate) async fn update(
     update: ClusterUpdate<'_>,
     context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
@@ -47,19 +48,25 @@ pub(crate) fn update(
         plan.summary().save(command, user.name())?;
         return plan.summary().propose(context.out);
     }
-    let lock = registry.lock(user.name(), &context.user(), context.now)?;
-    let done = apply(update, context);
+    let lock_user = context.user();
+    let mut lock = registry.lock(user.name(), &lock_user, context.now)?;
+    let done = registry.while_locked(&mut lock, &lock_user, apply(update, context)).await;
     let unlocked = registry.unlock(lock);
     done?;
     Ok(unlocked?)
 }
 
-fn apply(update: ClusterUpdate<'_>, context: &mut CommandEnvironment<'_>) -> Result<(), Error> {
+async fn apply(
+    update: ClusterUpdate<'_>,
+    context: &mut CommandEnvironment<'_>,
+) -> Result<(), Error> {
     let ClusterUpdate { registry, command, cluster: user } = update;
     let plan = plan(update, context)?;
     plan.summary().save_and_check(command, user.name())?;
     for change in &plan.changes {
         change.carry_out(registry)?;
+        // Let the lock be renewed.
+        yield_now().await;
     }
     writeln!(context.out, "\n{} objects of the state store were changed.", plan.changes.len())?;
     if let Some(out) = &command.target.out {

@@ -88,7 +88,7 @@ async fn create(
             create::run(registry, command, &settings.state, name, context).await
         }
         Some(CreateTarget::Keypair(command)) => keypair::create(registry, command, name, context),
-        Some(CreateTarget::Group(command)) => group::create(registry, command, name, context),
+        Some(CreateTarget::Group(command)) => group::create(registry, command, name, context).await,
         Some(CreateTarget::Secret(command)) => {
             secret::create(registry, command, settings.cluster(&command.file().cluster)?)
         }

@@ -2,9 +2,11 @@
 
 mod addons;
 mod dump;
+mod enroll;
 mod selector;
 mod template;
 
+use kops_node::channels::read_channel;
 use kops_store::Registry;
 
 use crate::{
@@ -25,15 +27,18 @@ pub(crate) async fn run(
             let name = flags.cluster.as_deref().unwrap_or(name);
             dump::run(registry, flags, name, context).await
         }
-        Toolbox::Addons(AddonsCommand::List) => addons::list(registry, name, context).await,
-        Toolbox::Addons(AddonsCommand::Apply { channel, yes }) => {
-            addons::apply(registry, name, channel, *yes, context).await
+        Toolbox::Addons(AddonsCommand::List { connection }) => {
+            let client = addons::connect(registry, name, connection, context)?;
+            addons::list(&client, context).await
+        }
+        Toolbox::Addons(AddonsCommand::Apply { channel, yes, connection }) => {
+            // Read the channel first: a wrong one is reported even if the API does not answer.
+            let channel = read_channel(channel)?;
+            let client = addons::connect(registry, name, connection, context)?;
+            addons::apply(&client, &channel, *yes, context).await
         }
         Toolbox::InstanceSelector(flags) => selector::run(registry, flags, name, context),
-        Toolbox::Enroll(_) => Err(Error::Rejected {
-            command: "toolbox enroll",
-            reason: "it configures machines over SSH, which kops does not do",
-        }),
+        Toolbox::Enroll(flags) => enroll::run(registry, flags, name, context).await,
         Toolbox::Clusterapi(_) => Err(Error::Rejected {
             command: "toolbox clusterapi",
             reason: "kops has no controllers of Cluster API; use instance groups",

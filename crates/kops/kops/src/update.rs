@@ -37,7 +37,7 @@ pub(crate) async fn run(
         return Err(Error::TerraformOnly { cluster: name.to_owned() });
     }
     if cluster.cloud() == CloudName::Metal {
-        return metal::update(update, context);
+        return metal::update(update, context).await;
     }
     if cluster.cloud() == CloudName::Aws {
         return aws::update(update, context).await;

@@ -17,7 +17,7 @@ use self::{
     report::Report,
 };
 use crate::{
-    cloud::{Cloud, CloudState, aws::AwsCloud, local::LocalCloud},
+    cloud::{CloudState, Observe, aws::AwsCloud, local::LocalCloud, metal::MetalCloud},
     environment::CommandEnvironment,
     error::Error,
     flags::{Connection, ValidateCluster},
@@ -52,13 +52,16 @@ pub(crate) async fn run(
     if let Some(cloud) = AwsCloud::open(registry, &cluster, context)? {
         return validate(registry, command, &cluster, &cloud, context).await;
     }
+    if let Some(cloud) = MetalCloud::open(registry, &cluster)? {
+        return validate(registry, command, &cluster, &cloud, context).await;
+    }
     check_cloud(&cluster)?;
     let cloud = LocalCloud::new(registry, name, true);
     cloud.check_exists(name)?;
     validate(registry, command, &cluster, &cloud, context).await
 }
 
-async fn validate<C: Cloud>(
+async fn validate<C: Observe>(
     registry: &Registry,
     command: &ValidateCluster,
     cluster: &Object,
@@ -91,7 +94,7 @@ pub(crate) struct Validation {
 }
 
 /// Observes a cluster and checks it. A silent API is a failure; a cloud that does not answer is an error.
-pub(crate) async fn validate_once<C: Cloud>(
+pub(crate) async fn validate_once<C: Observe>(
     client: &Client,
     cloud: &C,
 ) -> Result<Validation, Error> {

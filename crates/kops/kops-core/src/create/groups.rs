@@ -15,6 +15,8 @@ use crate::{
 
 const GROUP_LABEL: &str = "kops.k8s.io/instancegroup";
 const CLUSTER_LABEL: &str = "kops.k8s.io/cluster";
+/// The label of Nodes on GCE that may run the proxy of the metadata server.
+const METADATA_PROXY_LABEL: &str = "cloud.google.com/metadata-proxy-ready";
 
 /// The most control planes: each is a group and a member of every etcd cluster.
 const MOST_CONTROL_PLANES: usize = 99;
@@ -211,14 +213,25 @@ pub struct NewGroup<'a> {
     pub subnets: &'a [String],
     /// The zones.
     pub zones: &'a [String],
+    /// The image; empty for the one that the channel recommends.
+    pub image: &'a str,
 }
 
-/// Creates an instance group of a stored cluster without a cloud: one machine, or two workers.
-pub fn create_group(cluster: &Object, options: &NewGroup<'_>) -> Result<Object, Error> {
+/// Creates an instance group of a stored cluster: one machine, or two workers.
+pub fn create_group(
+    cluster: &Object,
+    options: &NewGroup<'_>,
+    channel: &Channel,
+    world: &World,
+) -> Result<Object, Error> {
     let (name, role) = (options.name, options.role);
     if role == "ControlPlane" && options.subnets.is_empty() {
         let field = format!("--subnet of control-plane instance group {name}");
         return Err(Error::Missing { field, hint: ": a control plane is in one subnet" });
+    }
+    if cluster.cloud() == CloudName::Gce && options.zones.is_empty() {
+        let field = format!("--zone of instance group {name}");
+        return Err(Error::Missing { field, hint: ": subnets on GCE span all zones of a region" });
     }
     let mut group = new_group(name, role, usize::from(role == "Node") + 1);
     if !options.subnets.is_empty() {
@@ -227,8 +240,12 @@ pub fn create_group(cluster: &Object, options: &NewGroup<'_>) -> Result<Object, 
     if !options.zones.is_empty() {
         group.spec.put("zones", options.zones);
     }
-    set_subnets(cluster, &mut group, role)?;
+    complete_machines(cluster, &mut group, options.image, channel, world)?;
     set_labels(cluster, &mut group);
+    if cluster.cloud() == CloudName::Gce {
+        let labels = json!({GROUP_LABEL: name, METADATA_PROXY_LABEL: "true"});
+        group.spec.put("nodeLabels", labels);
+    }
     Ok(group)
 }
 

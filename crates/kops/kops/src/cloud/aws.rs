@@ -15,7 +15,7 @@ use kops_store::Registry;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use super::{Cloud, CloudState, GroupState, MachineState, Report};
+use super::{Cloud, CloudState, GroupState, MachineState, Observe, Report};
 use crate::{environment::CommandEnvironment, error::Error};
 
 /// The pause between two observations of a scaling group that replaces a machine.
@@ -157,8 +157,7 @@ fn number(text: &str) -> usize {
     text.parse().unwrap_or(0)
 }
 
-impl Cloud for AwsCloud {
-    const PAUSE: Duration = Duration::from_secs(10);
+impl Observe for AwsCloud {
     const HAS_DNS: bool = false;
 
     async fn observe(&self, client: Option<&Client>) -> Result<CloudState, Error> {
@@ -183,6 +182,10 @@ impl Cloud for AwsCloud {
     fn problems(&self) -> Result<Vec<MachineProblem>, Error> {
         Ok(Vec::new())
     }
+}
+
+impl Cloud for AwsCloud {
+    const PAUSE: Duration = Duration::from_secs(10);
 
     async fn detach(&self, group: &GroupState, names: &[String]) -> Result<(), Error> {
         let own = self.scaling_group(&group.name).await?;

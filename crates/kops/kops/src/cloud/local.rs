@@ -9,7 +9,7 @@ use kops_node::nodeup::APPLIED_HASH;
 use kops_store::{Keyset, Registry};
 use tokio::time::{Instant, sleep};
 
-use super::{CONTROL_PLANE, Cloud, CloudState, GroupState, MachineState, Report};
+use super::{CONTROL_PLANE, Cloud, CloudState, GroupState, MachineState, Observe, Report};
 use crate::{error::Error, shutdown::shut_down_control_plane};
 
 const POLL: Duration = Duration::from_millis(200);
@@ -77,8 +77,7 @@ impl<'a> LocalCloud<'a> {
     }
 }
 
-impl Cloud for LocalCloud<'_> {
-    const PAUSE: Duration = Duration::from_secs(2);
+impl Observe for LocalCloud<'_> {
     const HAS_DNS: bool = true;
 
     async fn observe(&self, client: Option<&Client>) -> Result<CloudState, Error> {
@@ -114,6 +113,10 @@ impl Cloud for LocalCloud<'_> {
     fn problems(&self) -> Result<Vec<MachineProblem>, Error> {
         Ok(machine_problems(&self.fleet, &self.spec()?))
     }
+}
+
+impl Cloud for LocalCloud<'_> {
+    const PAUSE: Duration = Duration::from_secs(2);
 
     async fn detach(&self, group: &GroupState, names: &[String]) -> Result<(), Error> {
         self.change(&group.name, |group| {

@@ -2,7 +2,7 @@
 
 /// The flags that choose the server of a cluster's API.
 #[derive(clap::Args, Clone, Debug, Default)]
-pub(crate) struct Connection {
+pub struct Connection {
     /// The URL of the API server [default: the cluster's own]
     #[arg(long, value_name = "URL")]
     pub(crate) api_server: Option<String>,

@@ -48,9 +48,15 @@ pub(crate) struct CreateGroup {
     /// Its subnets [default: all but utility subnets; required for control planes]
     #[arg(long, value_delimiter = ',')]
     pub(crate) subnet: Vec<String>,
-    /// Its zones
+    /// Its zones; required on GCE
     #[arg(long, value_delimiter = ',')]
     pub(crate) zone: Vec<String>,
+    /// Its image [default: the one that the cluster's channel recommends]
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub(crate) image: String,
+    /// A file for aws with facts that are then not queried from the cloud (machineTypes, defaultMachineTypes)
+    #[arg(long)]
+    pub(crate) known: Option<String>,
     /// Show the object, and store nothing
     #[arg(long)]
     pub(crate) dry_run: bool,

@@ -3,6 +3,8 @@
 use api_config::GoFlag as _;
 use clap::Subcommand;
 
+use super::connection::Connection;
+
 /// The subcommands of `toolbox`.
 #[derive(Debug, Subcommand)]
 pub enum Toolbox {
@@ -15,12 +17,39 @@ pub enum Toolbox {
     Addons(AddonsCommand),
     /// Creates instance groups for AWS by resources
     InstanceSelector(Box<SelectorFlags>),
-    /// Is not supported
-    #[command(hide = true)]
-    Enroll(RejectedFlags),
+    /// Makes a machine that is reached by SSH a worker of a cluster on metal
+    Enroll(Box<EnrollFlags>),
     /// Is not supported
     #[command(hide = true)]
     Clusterapi(RejectedFlags),
+}
+
+/// The flags of `toolbox enroll`.
+#[derive(clap::Args, Debug)]
+pub struct EnrollFlags {
+    /// The cluster
+    #[arg(long)]
+    pub(crate) cluster: Option<String>,
+    /// The instance group of the machine, of the role Node
+    #[arg(long)]
+    pub(crate) instance_group: String,
+    /// The address of the machine, or its name in the configuration of ssh
+    #[arg(long)]
+    pub(crate) host: String,
+    /// The user on the machine; others than root need sudo
+    #[arg(long, default_value = "root")]
+    pub(crate) ssh_user: String,
+    /// The port of the machine's SSH server
+    #[arg(long, default_value_t = 22)]
+    pub(crate) ssh_port: u16,
+    /// Only create the machine's key, and show its Host
+    #[arg(long, go_bool(), default_value_t = false)]
+    pub(crate) build_host: bool,
+    /// The ranges of the machine's Pods
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) pod_cidr: Vec<String>,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
 }
 
 /// Arguments of an unsupported command.
@@ -81,6 +110,8 @@ pub struct DumpFlags {
     /// Include Nodes and Pods
     #[arg(long, go_bool(), default_value_t = false)]
     pub(crate) k8s_resources: bool,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
     /// The directory for machines' logs, with cloud local
     #[arg(long)]
     pub(crate) dir: Option<String>,
@@ -102,7 +133,10 @@ pub struct DumpFlags {
 #[derive(Debug, Subcommand)]
 pub enum AddonsCommand {
     /// Lists the applied add-ons
-    List,
+    List {
+        #[command(flatten)]
+        connection: Connection,
+    },
     /// Applies the add-ons of a channel
     Apply {
         /// The channel: file:///path or s3://bucket/path
@@ -110,6 +144,8 @@ pub enum AddonsCommand {
         /// Apply them
         #[arg(long)]
         yes: bool,
+        #[command(flatten)]
+        connection: Connection,
     },
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use testkit::FakeApi;
 
 use super::*;
-use crate::cloud::Report;
+use crate::cloud::{Observe, Report};
 
 /// A cloud that replaces machines at once. Their Nodes are ready.
 struct FakeCloud {
@@ -75,8 +75,7 @@ impl FakeCloud {
     }
 }
 
-impl Cloud for FakeCloud {
-    const PAUSE: Duration = Duration::from_millis(1);
+impl Observe for FakeCloud {
     const HAS_DNS: bool = false;
 
     async fn observe(&self, client: Option<&Client>) -> Result<CloudState, Error> {
@@ -95,6 +94,10 @@ impl Cloud for FakeCloud {
     fn problems(&self) -> Result<Vec<MachineProblem>, Error> {
         Ok(Vec::new())
     }
+}
+
+impl Cloud for FakeCloud {
+    const PAUSE: Duration = Duration::from_millis(1);
 
     async fn detach(&self, _: &GroupState, names: &[String]) -> Result<(), Error> {
         for name in names {

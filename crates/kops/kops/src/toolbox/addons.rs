@@ -1,9 +1,9 @@
-//! Runs `kops toolbox addons`: lists and applies the add-ons of a cluster of cloud local.
+//! Runs `kops toolbox addons`: lists and applies the add-ons of a cluster.
 
 use api_meta::Tree as _;
 use client::{Client, Resource};
-use kops_local::{COMMAND_PERIOD, check_cloud, list_objects};
-use kops_node::channels::{self, AddonUpdate};
+use kops_local::{COMMAND_PERIOD, list_objects};
+use kops_node::channels::{self, AddonUpdate, ChannelAddons};
 use kops_store::Registry;
 use serde_json::Value;
 
@@ -12,24 +12,23 @@ use crate::{environment::CommandEnvironment, error::Error, flags::Connection, ge
 /// The prefix of a namespace's annotations that record the applied add-ons.
 const PREFIX: &str = "addons.k8s.io/";
 
-fn connect(
+/// Opens a client of the cluster's API.
+pub(crate) fn connect(
     registry: &Registry,
     name: &str,
+    connection: &Connection,
     context: &CommandEnvironment<'_>,
 ) -> Result<Client, Error> {
     let cluster = get::find_cluster(registry, name)?;
-    check_cloud(&cluster)?;
-    Connection::default().open(registry, &cluster, None, COMMAND_PERIOD, context)
+    connection.open(registry, &cluster, None, COMMAND_PERIOD, context)
 }
 
 /// Lists the applied add-ons.
 pub(crate) async fn list(
-    registry: &Registry,
-    name: &str,
+    client: &Client,
     context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
-    let client = connect(registry, name, context)?;
-    let namespaces = list_objects(&client, &Resource::NAMESPACES, "").await?;
+    let namespaces = list_objects(client, &Resource::NAMESPACES, "").await?;
     let rows = applied_addons(&namespaces);
     if rows.is_empty() {
         writeln!(context.out, "\nNo managed addons found")?;
@@ -60,16 +59,12 @@ fn applied_addons(namespaces: &[Value]) -> Vec<[String; 4]> {
 
 /// Applies the add-ons of a channel that differ from the applied ones.
 pub(crate) async fn apply(
-    registry: &Registry,
-    name: &str,
-    channel: &str,
+    client: &Client,
+    channel: &ChannelAddons,
     yes: bool,
     context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
-    // Read the channel first: a wrong one is reported even if the API does not answer.
-    let addons = channels::read_channel(channel)?;
-    let client = connect(registry, name, context)?;
-    let updates = channels::find_updates(&client, &addons).await?;
+    let updates = channels::find_updates(client, channel).await?;
     if updates.is_empty() {
         writeln!(context.out, "No update required")?;
         return Ok(());
@@ -81,7 +76,7 @@ pub(crate) async fn apply(
         return Ok(());
     }
     for update in &updates {
-        channels::apply_update(&client, update).await?;
+        channels::apply_update(client, update).await?;
         writeln!(context.out, "Updated {:?}", update.name)?;
     }
     writeln!(context.out)?;

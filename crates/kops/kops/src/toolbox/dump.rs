@@ -18,11 +18,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use crate::{
-    environment::CommandEnvironment,
-    error::Error,
-    flags::{Connection, DumpFlags},
-    get,
-    group::role_word,
+    environment::CommandEnvironment, error::Error, flags::DumpFlags, get, role::role_word,
 };
 
 /// The copied end of a log, in bytes, and the most logs of a machine.
@@ -51,8 +47,7 @@ pub(crate) async fn run(
         dump.insert("instances".to_owned(), instances.into());
     }
     if flags.k8s_resources {
-        let connection = Connection::default();
-        let client = connection.open(registry, &cluster, None, COMMAND_PERIOD, context)?;
+        let client = flags.connection.open(registry, &cluster, None, COMMAND_PERIOD, context)?;
         for (key, resource) in [("nodes", &Resource::NODES), ("pods", &Resource::PODS)] {
             let objects = list_objects(&client, resource, "").await?;
             dump.insert(key.to_owned(), objects.into());
@@ -84,8 +79,8 @@ fn check_flags(flags: &DumpFlags, cluster: &Object) -> Result<(), Error> {
             "is for machines that are reached by SSH; kops reads logs of cloud local without it";
         return Err(Error::Flag { flag, problem });
     }
-    if flags.dir.is_some() || flags.k8s_resources {
-        // Logs are files of this machine, and the API is reached by the cluster's own keys.
+    if flags.dir.is_some() {
+        // Logs are files of this machine.
         check_cloud(cluster)?;
     }
     Ok(())

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::{
     cloud::{CloudState, GroupState, MachineState},
-    group::role_word,
+    role::role_word,
 };
 
 const CRITICAL: [&str; 2] = ["system-cluster-critical", "system-node-critical"];
@@ -93,7 +93,7 @@ pub(super) fn not_joined(machine: &MachineState, group: &GroupState) -> Failure 
     }
 }
 
-/// Compares the observed state with the wanted one. `has_dns` is [`Cloud::HAS_DNS`](crate::cloud::Cloud::HAS_DNS).
+/// Compares the observed state with the wanted one. `has_dns` is [`Observe::HAS_DNS`](crate::cloud::Observe::HAS_DNS).
 pub(super) fn find_failures(state: &CloudState, pods: &[Value], has_dns: bool) -> Vec<Failure> {
     let mut failures = group_failures(state);
     for group in state.groups.iter().filter(|group| !group.is_bastion()) {

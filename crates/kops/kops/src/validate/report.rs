@@ -12,7 +12,7 @@ use crate::{
     document,
     environment::CommandEnvironment,
     error::Error,
-    group::role_word,
+    role::role_word,
     table,
 };
 

@@ -139,12 +139,51 @@ fn creates_instance_groups() {
     // A control plane needs a member in each etcd cluster first.
     let error = create(&["cp2", "--role", "master", "--subnet", "a", "--edit=false"], "false");
     assert!(error.unwrap_err().contains("must have a member in etcd cluster"));
-    let aws = TestStore::new();
-    let cluster = CLUSTER.replace("  labels: {alpha.kops.k8s.io/cloud: local}\n", "");
-    let cluster = cluster.replace("spec:\n", "spec:\n  cloudProvider: aws\n");
-    aws.kops(&["create", "-f", &aws.file(&cluster)]).unwrap();
-    let error = aws.kops(&["create", "ig", "nodes", "--edit=false", "--name", "demo.local"]);
-    assert!(error.unwrap_err().contains("is of cloud aws"));
+}
+
+#[test]
+fn creates_instance_groups_of_clouds() {
+    let place = |cloud: &str| {
+        let place = TestStore::new();
+        let image =
+            "{providerID: aws, name: ubuntu, kubernetesVersion: '>=1.36.0', architectureID: amd64}";
+        let channel = place.write("channel.yaml", &format!("spec: {{images: [{image}]}}\n"));
+        let cluster = CLUSTER.replace("  labels: {alpha.kops.k8s.io/cloud: local}\n", "");
+        let spec = format!("spec:\n  channel: {channel}\n  cloudProvider: {cloud}\n");
+        let cluster = match cloud {
+            "gce" => cluster
+                .replace("zone: z", "region: us-test1")
+                .replace("spec:\n", &(spec + "  project: p\n")),
+            _ => cluster.replace("spec:\n", &spec),
+        };
+        place.kops(&["create", "-f", &place.file(&cluster)]).unwrap_or_else(|e| panic!("{e}"));
+        place
+    };
+    let create = |place: &TestStore, flags: &[&str]| {
+        let usual = ["create", "ig", "nodes", "--edit=false", "--name", "demo.local"];
+        place.kops(&[&usual[..], flags].concat())
+    };
+    let aws = place("aws");
+    let types = "defaultMachineTypes: {Node: t3.medium}\nmachineTypes: {t3.medium: {architecture: amd64}}\n";
+    let known = aws.write("known.yaml", types);
+    let yaml = create(&aws, &["--known", &known, "--dry-run", "-o", "yaml"]).unwrap();
+    for line in ["  image: ubuntu\n", "  machineType: t3.medium\n", "  subnets:\n  - a\n"] {
+        assert!(yaml.contains(line), "{line}: {yaml}");
+    }
+    create(&aws, &["--known", &known, "--image", "own"]).unwrap();
+    assert!(aws.read("demo.local/instancegroup/nodes").contains("image: own\n"));
+    let gce = place("gce");
+    let error = create(&gce, &["--image", "i"]).unwrap_err();
+    assert!(error.contains("--zone"), "{error}");
+    let error = create(&gce, &["--zone", "us-test1-a"]).unwrap_err();
+    assert!(error.contains("--image is required"), "{error}");
+    let error = create(&gce, &["--zone", "us-test1-a", "--known", &known]).unwrap_err();
+    assert!(error.contains("gce"), "{error}");
+    let flags = ["--zone", "us-test1-a", "--image", "i", "--dry-run", "-o", "yaml"];
+    let yaml = create(&gce, &flags).unwrap();
+    for line in ["metadata-proxy-ready: \"true\"\n", "machineType: e2-medium\n", "- us-test1-a\n"] {
+        assert!(yaml.contains(line), "{line}: {yaml}");
+    }
 }
 
 #[test]

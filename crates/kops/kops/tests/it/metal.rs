@@ -1,4 +1,4 @@
-//! Tests of `update cluster` on metal: written objects, boot configurations, and rejected flags.
+//! Tests of `update cluster` and `toolbox enroll` on metal.
 
 use std::fs;
 
@@ -110,4 +110,73 @@ fn rejects_flags_of_clouds() {
     let wrong = place.write("wrong.yaml", "account: \"123456789012\"\n");
     let error = update(&place, &["--known", &wrong]).expect_err("a fact of AWS");
     assert!(error.contains("metal"), "{error}");
+}
+
+#[test]
+fn rejects_update_by_older_kops() {
+    let place = store();
+    let known = known(&place);
+    let updated_by = |version: &str, flags: &[&str]| {
+        place.write("state/demo.example.com/kops-version.txt", version);
+        update(&place, &[&["--known", &known], flags].concat())
+    };
+    for newer in ["1.37.0", "1.37.0-alpha.1", "2.0.0\n"] {
+        let error = updated_by(newer, &[]).expect_err(newer);
+        assert!(error.contains("use the newer one") && error.contains(newer.trim()), "{error}");
+        updated_by(newer, &["--allow-kops-downgrade"]).unwrap_or_else(|e| panic!("{e}"));
+    }
+    for older in ["1.36.99", "1.35.0", "v1.36.2"] {
+        updated_by(older, &[]).unwrap_or_else(|e| panic!("{older}: {e}"));
+    }
+    let error = updated_by("../x", &[]).expect_err("no version");
+    assert!(error.contains("is not a version"), "{error}");
+}
+
+/// Replaces `ssh` by a program that records its calls and input, and answers as a machine. Returns its directory.
+fn fake_ssh(place: &TestStore) -> String {
+    let directory = place.dir.path().join("bin");
+    let (calls, input) = (place.path("calls"), place.path("input"));
+    let script = format!(
+        "echo \"$@\" >>{calls}\n/bin/cat >>{input}\n\
+         printf 'worker-1\\n-----BEGIN PUBLIC KEY-----\\nabc\\n-----END PUBLIC KEY-----\\n'"
+    );
+    testkit::write_script(&directory.join("ssh"), &script);
+    directory.display().to_string()
+}
+
+#[test]
+fn enrolls_worker_by_ssh() {
+    let place = store();
+    let path = fake_ssh(&place);
+    let enroll = |flags: &[&str]| {
+        let usual = ["toolbox", "enroll", "--cluster", "demo.example.com", "--host"];
+        place.kops_with(&[&usual[..], flags].concat(), &[("PATH", path.as_str())])
+    };
+    let calls = || fs::read_to_string(place.path("calls")).unwrap_or_default();
+    for (flags, reason) in [
+        (&["192.0.2.7", "--instance-group", "none"][..], "InstanceGroup not found \"none\""),
+        (&["192.0.2.7", "--instance-group", "cp"], "has not the role Node"),
+        (&["192.0.2.7", "--instance-group", "workers"], "has no node configuration yet"),
+    ] {
+        let error = enroll(flags).expect_err(reason);
+        assert!(error.contains(reason), "{reason}: {error}");
+    }
+    let user = ["192.0.2.7", "--instance-group", "workers", "--ssh-user=-x"];
+    assert!(enroll(&user).expect_err("an option").contains("must not begin with a dash"));
+    assert_eq!(calls(), "", "a refused machine was reached");
+
+    let flags =
+        ["192.0.2.7", "--instance-group", "workers", "--ssh-user", "admin", "--ssh-port", "2222"];
+    let host = enroll(&[&flags[..], &["--build-host"]].concat()).unwrap_or_else(|e| panic!("{e}"));
+    for part in ["kind: Host\n", "  name: worker-1\n", "  instanceGroup: workers\n", "    abc\n"] {
+        assert!(host.contains(part), "{part}: {host}");
+    }
+    let identify = "-p 2222 -l admin -- 192.0.2.7 sudo sh -s\n";
+    assert_eq!(calls(), identify);
+    let known = known(&place);
+    update(&place, &["--known", &known, "--yes"]).unwrap_or_else(|e| panic!("{e}"));
+    // Without the API there is no Host, so that nodeup is not started.
+    let error = enroll(&[&flags[..], &["--api-server", "https://127.0.0.1:1"]].concat());
+    assert!(error.expect_err("no API").contains("127.0.0.1:1"));
+    assert_eq!(calls(), identify.repeat(2));
 }

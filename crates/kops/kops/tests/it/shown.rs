@@ -38,7 +38,7 @@ fn prints_lists_and_single_objects() {
         (vec!["get", "all", "../x"], "leads out of the store"),
         (vec!["get", "all", "demo.local", "--name", "a"], "via --name and positional argument"),
         (vec!["get", "clusters", "a", "--name", "b"], "via --name and positional argument"),
-        (vec!["get", "instances", "demo.local"], "cloud metal is not supported yet"),
+        (vec!["get", "instances", "demo.local"], "has no keys yet"),
         (vec!["get", "clusters", "-o", "xml"], "invalid value 'xml'"),
     ] {
         let error = kops(&args).unwrap_err();
