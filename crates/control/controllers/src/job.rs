@@ -91,10 +91,11 @@ impl Reconciler {
     /// Brings a Job and its Pods up to date, and sets the action that this took.
     async fn sync(&self, key: &str, job: &Job, action: &mut JobAction) -> Result<(), Error> {
         let owner = OwnerOf::new(Resource::JOBS, &job.metadata);
+        // Before the Pods are read: the event of a Pod that they lack could meet the expectations.
+        let met = self.expectations.met(key, &self.queue);
         let all = self.pods.claimable(&job.metadata);
         let pods = self.context.claim(&owner, &job.selector(), &Resource::PODS, all).await?;
         let now = self.context.now();
-        let met = self.expectations.met(key, &self.queue);
         let plan = plan::plan(job, &pods, now, met);
         *action = match (met, plan.delete.is_empty(), plan.create.is_empty()) {
             (false, ..) => JobAction::Reconciling,
