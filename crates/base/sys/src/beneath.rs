@@ -74,7 +74,7 @@ pub fn make_beneath(root: &Path, below: &Path) -> Result<(), Error> {
     let path = root.join(below);
     let failed = || Error::at("make the directory", &path);
     let names = names(below).map_err(failed())?;
-    let like = fs::metadata(root).map_err(failed())?.permissions().mode() & 0o777;
+    let like = fs::metadata(root).map_err(failed())?.permissions().mode() & 0o1777;
     // The longest existing part. A link exists even if its target does not.
     let existing = (0..=names.len())
         .rev()
@@ -220,11 +220,11 @@ mod tests {
     #[test]
     fn creates_missing_directories_with_mode_of_volume() {
         let (_dir, root, secret) = volume();
-        fs::set_permissions(&root, fs::Permissions::from_mode(0o2775)).unwrap();
+        fs::set_permissions(&root, fs::Permissions::from_mode(0o3775)).unwrap();
         make_beneath(&root, Path::new("data/a/b")).unwrap();
         make_beneath(&root, Path::new("data/a/b")).unwrap();
         for made in ["data/a", "data/a/b"] {
-            assert_eq!(fs::metadata(root.join(made)).unwrap().mode() & 0o777, 0o775, "{made}");
+            assert_eq!(fs::metadata(root.join(made)).unwrap().mode() & 0o1777, 0o1775, "{made}");
         }
         symlink("data", root.join("inner")).unwrap();
         make_beneath(&root, Path::new("inner/c")).unwrap();

@@ -12,6 +12,8 @@ use crate::{
 };
 
 const MODE: u32 = 0o777;
+/// The mode of a tmpfs, as upstream and the kernel's default: with the sticky bit.
+const MEMORY_MODE: u32 = 0o1777;
 
 pub(crate) struct EmptyDir;
 
@@ -47,10 +49,11 @@ fn mount(site: &Site, source: &EmptyDirVolumeSource) -> Result<VolumePath, Error
         return Ok(VolumePath::new(dir));
     }
     // The mode is set explicitly, because the umask would restrict it.
-    fs::set_permissions(&dir, fs::Permissions::from_mode(MODE))
+    let mode = if in_memory { MEMORY_MODE } else { MODE };
+    fs::set_permissions(&dir, fs::Permissions::from_mode(mode))
         .map_err(Error::file("set the mode of", &dir))?;
     if let Some(group) = ownership::group(&site.pod) {
-        ownership::set_directory_group(&dir, group, MODE)?;
+        ownership::set_directory_group(&dir, group, mode)?;
     }
     if !in_memory && huge.is_none() {
         fs::write(&ready, "").map_err(Error::file("write", &ready))?;

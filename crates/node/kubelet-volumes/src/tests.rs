@@ -140,6 +140,21 @@ async fn hanging_mount_blocks_no_other_volume() {
 }
 
 #[tokio::test]
+async fn only_volumes_in_memory_have_sticky_bit() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let volumes = volumes(dir.path(), Arc::new(RecordedMounts::default()), None);
+    let memory = json!({"name": "memory", "emptyDir": {"medium": "Memory"}});
+    let pod = pod("user", json!([memory, {"name": "disk", "emptyDir": {}}]));
+    let paths = mounted(&volumes, &pod).await.unwrap();
+    let mode = |volume: &str| {
+        let path = &paths.path(volume).unwrap().path;
+        path.metadata().unwrap().permissions().mode() & 0o7777
+    };
+    assert_eq!((mode("memory"), mode("disk")), (0o1777, 0o777));
+}
+
+#[tokio::test]
 async fn mounts_huge_pages() {
     let dir = tempfile::tempdir().unwrap();
     let kernel = Arc::new(RecordedMounts::default());
