@@ -15,7 +15,7 @@ use crate::{
     host_path,
     image::FILE_SYSTEM,
     iscsi,
-    local::{Local, OwnVolume},
+    local::{DeviceFileSystem, Local, OwnVolume},
     nfs::{Nfs, mount_options},
     plugin::{MountWork, Plugin, Prepared, Request, VolumePath},
     provision::PROVISIONER,
@@ -196,5 +196,12 @@ fn local_volume(
     let security = request.pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
     let policy = security.and_then(|context| context.fs_group_change_policy.as_deref());
     let keeps_matching_group = policy == Some("OnRootMismatch");
-    Ok(Local { volume: name, path, own, block, read_only, keeps_matching_group })
+    let fs_type = source.fs_type.clone().filter(|fs_type| !fs_type.is_empty());
+    let device = DeviceFileSystem {
+        fs_type: fs_type.unwrap_or_else(|| FILE_SYSTEM.to_owned()),
+        mount_options: mount_options(volume),
+        root: request.volumes.local_directory(),
+        drivers: request.volumes.drivers.clone(),
+    };
+    Ok(Local { volume: name, path, device, own, block, read_only, keeps_matching_group })
 }

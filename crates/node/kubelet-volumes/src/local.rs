@@ -1,8 +1,9 @@
 //! Local volumes: directories and block devices of this node (`local` of a PersistentVolume), created by an
 //! administrator or by the kubelet.
 //!
-//! A directory is opened once, without following a link at its end. The open directory is then bind-mounted in the
-//! Pod's directory, at upstream's path. The kubelet's own volumes are images, see [`Image`].
+//! A directory is opened once, and the open directory is then bind-mounted in the Pod's directory, at upstream's path.
+//! The file system of a device is mounted once for the node, in the directory of local volumes, whose unused mounts
+//! [`crate::Volumes::release_local`] ends. The kubelet's own volumes are images, see [`Image`].
 
 use std::{
     fs, io,
@@ -15,6 +16,7 @@ use kubelet_objects::Events;
 use pod_core::paths::DIRECTORY_MODE;
 
 use crate::{
+    disk::DiskMount,
     drivers::Drivers,
     error::{Cause, CsiError, Error, VolumeStep},
     growth::{Growth, GrowthReporter},
@@ -32,11 +34,22 @@ pub(crate) struct Local {
     /// The PersistentVolume's name.
     pub(crate) volume: String,
     pub(crate) path: PathBuf,
+    /// The file system of a device that is not a block volume.
+    pub(crate) device: DeviceFileSystem,
     /// Set for a volume that the kubelet creates at its first use.
     pub(crate) own: Option<OwnVolume>,
     pub(crate) block: bool,
     pub(crate) read_only: bool,
     pub(crate) keeps_matching_group: bool,
+}
+
+/// The file system of a device, and the means to mount it.
+pub(crate) struct DeviceFileSystem {
+    pub(crate) fs_type: String,
+    pub(crate) mount_options: Vec<String>,
+    /// The directory of local volumes, in which the file system is mounted at the volume's name.
+    pub(crate) root: PathBuf,
+    pub(crate) drivers: Arc<Drivers>,
 }
 
 /// A volume in the kubelet's directory of local volumes.
@@ -84,36 +97,67 @@ impl Local {
         if let Some(own) = &self.own {
             site.runtime.block_on(self.make(own, site))?;
         }
-        let held = self.open()?;
+        let path = self.directory(site)?;
+        let held = self.open(&path)?;
         if let Some(group) = ownership::group(&site.pod).filter(|_| !self.read_only)
-            && !(self.keeps_matching_group && ownership::has_group(&self.path, group))
+            && !(self.keeps_matching_group && ownership::has_group(&path, group))
         {
-            sys::give_tree(&held, group, &self.path)?;
+            sys::give_tree(&held, group, &path)?;
         }
         site.mounts.bind_held(&held, &at)?;
         Ok(at_end)
     }
 
-    fn open(&self) -> Result<sys::OpenPath, Error> {
-        let refused = |why: &str| {
-            let error = io::Error::new(io::ErrorKind::InvalidInput, why.to_owned());
-            Err(Error::file("open the local volume", &self.path)(error))
-        };
-        let (Some(parent), Some(name)) = (self.path.parent(), self.path.file_name()) else {
-            return refused("it is not a directory below another one");
-        };
+    /// Returns the path of the volume's directory without links. Mounts the file system of a device.
+    fn directory(&self, site: &Site) -> Result<PathBuf, Error> {
         let climbs = self.path.components().any(|c| c == std::path::Component::ParentDir);
         if climbs || !self.path.is_absolute() {
-            return refused("the path must be absolute and must not contain '..'");
+            return Err(self.refused("the path must be absolute and must not contain '..'"));
         }
-        let meta = fs::symlink_metadata(&self.path)
-            .map_err(Error::file("check the local volume", &self.path))?;
-        if !meta.is_dir() {
-            return refused("it is not a directory; links are not followed");
+        let check = || {
+            let path = fs::canonicalize(&self.path)?;
+            Ok((fs::metadata(&path)?.file_type().is_block_device(), path))
+        };
+        let (is_device, path) =
+            check().map_err(Error::file("check the local volume", &self.path))?;
+        if is_device {
+            return site.runtime.block_on(self.mount_device(&path, site));
         }
+        Ok(path)
+    }
+
+    async fn mount_device(&self, device: &Path, site: &Site) -> Result<PathBuf, Error> {
+        let DeviceFileSystem { fs_type, mount_options, root, drivers } = &self.device;
+        let _turn = drivers.lock_volume(&lock_name(&self.volume)).await;
+        let at = root.join(&self.volume);
+        if !site.mounts.is_mount_point(&at)? {
+            sys::make_directories(&at, DIRECTORY_MODE)
+                .map_err(Error::file("create directory", &at))?;
+            // Other Pods may write.
+            let mount = DiskMount {
+                device: &device.to_string_lossy(),
+                at: &at.to_string_lossy(),
+                fs_type,
+                read_only: false,
+                options: mount_options,
+            };
+            mount.run(&site.programs).await?;
+        }
+        Ok(at)
+    }
+
+    fn refused(&self, why: &str) -> Error {
+        let error = io::Error::new(io::ErrorKind::InvalidInput, why.to_owned());
+        Error::file("open the local volume", &self.path)(error)
+    }
+
+    fn open(&self, path: &Path) -> Result<sys::OpenPath, Error> {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(self.refused("it is not a directory below another one"));
+        };
         let held = sys::hold_beneath(parent, Path::new(name))?;
         if !held.is_directory() {
-            return refused("it is not a directory");
+            return Err(self.refused("it is not a directory"));
         }
         Ok(held)
     }

@@ -365,7 +365,7 @@ async fn mounts_local_volumes_and_creates_only_own_ones() {
         json!({"metadata": {"annotations": annotations}, "spec": {"local": {"path": path}}})
     };
     for (path, words) in [
-        (link.clone(), "links are not followed"),
+        (link.clone(), "it is not a directory below another one"),
         (real.join("../real"), "must not contain '..'"),
         (dir.path().join("none"), "No such file"),
         (PathBuf::from("/"), "it is not a directory below another one"),
@@ -376,7 +376,9 @@ async fn mounts_local_volumes_and_creates_only_own_ones() {
         let error = mounted(&volumes, &user()).await.unwrap_err();
         assert!(error.contains(words), "{}: {error}", path.display());
     }
-    let (volumes, kernel) = with_claim(&root, json!({}), local(&real)).await;
+    std::fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink(&real, &link).unwrap();
+    let (volumes, kernel) = with_claim(&root, json!({}), local(&link)).await;
     let at = mounted(&volumes, &user()).await.unwrap().path("v").unwrap().path.clone();
     assert_eq!(at, root.join("pods/db/volumes/kubernetes.io~local-volume/disk"));
     assert_eq!(kernel.below(&root).unwrap(), [at]);

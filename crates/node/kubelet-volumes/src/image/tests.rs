@@ -195,6 +195,33 @@ fn maps_block_volume_and_detaches_device_after_last_pod() {
 }
 
 #[test]
+fn mounts_file_system_of_local_device_once_for_all_pods() {
+    with_loop_devices(|| async {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, programs) = (dir.path().join("disk"), VolumePrograms::default());
+        resize(&file, 16 * MIB).unwrap();
+        let device = programs.run("losetup", &["--find", "--show", &text(&file)]).await.unwrap();
+        let (device, link) = (device.trim(), dir.path().join("link"));
+        std::os::unix::fs::symlink(device, &link).unwrap();
+        let node = Node::new(json!({"local": {"path": link}}), "16Mi").await;
+        let (one, two) = (node.path("one").await, node.path("two").await);
+        fs::write(one.join("row"), "1").unwrap();
+        assert_eq!(fs::read_to_string(two.join("row")).unwrap(), "1", "two Pods share it");
+        assert!(sys::disk_use(&one).unwrap().capacity <= 16 * MIB);
+        node.volumes.unmount("one").await.unwrap();
+        node.volumes.release_local().await.unwrap();
+        assert_eq!(fs::read_to_string(two.join("row")).unwrap(), "1", "the other Pod has it");
+        node.volumes.unmount("two").await.unwrap();
+        node.volumes.release_local().await.unwrap();
+        assert!(HostMounts.below(&node.root()).unwrap().is_empty());
+        assert_eq!(fs::read_to_string(node.path("three").await.join("row")).unwrap(), "1");
+        node.volumes.unmount("three").await.unwrap();
+        node.volumes.release_local().await.unwrap();
+        programs.run("losetup", &["--detach", device]).await.unwrap();
+    });
+}
+
+#[test]
 fn completes_file_system_that_an_earlier_kubelet_began() {
     with_loop_devices(|| async {
         let node = Node::new(json!({}), "16Mi").await;
