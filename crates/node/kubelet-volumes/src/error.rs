@@ -223,6 +223,8 @@ pub(crate) enum Cause {
          volumes=[]: context deadline exceeded"
     )]
     NotAttached(String),
+    #[error("volume uses the ReadWriteOncePod access mode and is already in use by another pod")]
+    InUse,
     #[error("kubernetes.io/csi: volume attachment {0} is gone, or the volume is not attached")]
     Attachment(String),
     #[error("fetching {kind} {namespace}/{name} failed: secrets {name:?} not found")]

@@ -101,6 +101,9 @@ impl MountJob {
         }
         let (stage, publish) =
             (VolumeStep::stage(self.held.block), VolumeStep::publish(self.held.block));
+        if is_new {
+            self.check_exclusive().map_err(|cause| self.failed(publish, cause))?;
+        }
         let can = self.acquired.driver.capabilities().await;
         let can = can.map_err(|error| self.failed(publish, error.into()))?;
         let stages = can.stage && self.held.record.lifecycle != EPHEMERAL;
@@ -118,6 +121,19 @@ impl MountJob {
         let Some(growth) = &self.growth else { return Ok(()) };
         let expanded = self.expand(growth, &can, stages, site).await;
         expanded.map_err(|cause| self.failed(VolumeStep::Expand, cause))
+    }
+
+    /// Returns an error if the volume is for one Pod, and another Pod of this node has it. The scheduler prevents that,
+    /// but a Pod may name its node.
+    fn check_exclusive(&self) -> Result<(), Cause> {
+        if !self.access_modes.iter().any(|mode| mode == "ReadWriteOncePod") {
+            return Ok(());
+        }
+        let is_other = |held: &PodVolume| {
+            held.record.unique_name() == self.held.record.unique_name()
+                && held.target != self.held.target
+        };
+        if self.layout.of_all_pods()?.iter().any(is_other) { Err(Cause::InUse) } else { Ok(()) }
     }
 
     fn failed(&self, step: VolumeStep, cause: Cause) -> Box<CsiError> {

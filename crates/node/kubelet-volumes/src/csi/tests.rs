@@ -316,6 +316,20 @@ async fn links_block_devices_and_cleans_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refuses_second_pod_of_volume_for_one_pod() {
+    let mut scene = Scene::new(json!({"accessModes": ["ReadWriteOncePod"]}), unattached()).await;
+    scene.mount("one").await.unwrap();
+    let words = "MountVolume.SetUp failed for volume \"disk\" : volume uses the ReadWriteOncePod access mode and is \
+                 already in use by another pod";
+    assert_eq!(scene.mount("two").await.unwrap_err(), words);
+    scene.restart().await;
+    assert_eq!(scene.mount("two").await.unwrap_err(), words);
+    scene.mount("one").await.unwrap();
+    scene.volumes.unmount("one").await.unwrap();
+    scene.mount("two").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn expands_volume_on_node_and_updates_claim() {
     let scene = Scene::new(json!({"capacity": {"storage": "2Gi"}}), unattached()).await;
     scene.mount("one").await.unwrap();
