@@ -56,4 +56,9 @@ impl Error {
         ];
         !open.contains(&self.code)
     }
+
+    /// Returns `true` if the driver cannot expand the volume to the requested size, however often it is called.
+    pub fn is_infeasible(&self) -> bool {
+        [Code::InvalidArgument, Code::OutOfRange, Code::NotFound].contains(&self.code)
+    }
 }

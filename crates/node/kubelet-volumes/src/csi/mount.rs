@@ -232,6 +232,7 @@ impl MountJob {
         site: &Site,
     ) -> Result<(), Cause> {
         if can.expand {
+            self.reporter.start(growth).await?;
             let (at, _) = self.layout.staging_paths(&self.held.record, self.held.block);
             let request = v1::NodeExpandVolumeRequest {
                 volume_id: self.held.record.handle.clone(),
@@ -244,7 +245,10 @@ impl MountJob {
                 volume_capability: Some(self.capability(can)),
                 secrets: map(&self.expand_secrets),
             };
-            self.acquired.driver.expand(request).await?;
+            if let Err(error) = self.acquired.driver.expand(request).await {
+                self.reporter.fail(growth, &error, site.now).await?;
+                return Err(error.into());
+            }
         }
         Ok(self.reporter.report(growth, &site.pod, &self.held.record.spec_name).await?)
     }

@@ -341,6 +341,56 @@ async fn expands_volume_on_node_and_updates_claim() {
     assert!(scene.calls().is_empty(), "it has grown");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reports_failed_expansion_until_resizer_decides() {
+    let scene = Scene::new(json!({"capacity": {"storage": "9Gi"}}), unattached()).await;
+    let write = async |subresource: &str, change: Value| {
+        let at = PatchTarget { namespace: "default", name: "data", subresource };
+        scene.api.merge(&Resource::PERSISTENT_VOLUME_CLAIMS, at, change).await;
+    };
+    let claim = || scene.api.get(&Resource::PERSISTENT_VOLUME_CLAIMS, "default", "data").unwrap();
+    let state = || claim()["status"]["allocatedResourceStatuses"]["storage"].clone();
+    let request = async |size: &str| {
+        let requests = json!({"storage": size});
+        write("", json!({"spec": {"resources": {"requests": requests}}})).await;
+    };
+    let expand = async |size: &str| {
+        request(size).await;
+        let states = json!({"storage": "NodeResizePending"});
+        let status =
+            json!({"allocatedResources": {"storage": size}, "allocatedResourceStatuses": states});
+        write("status", json!({"status": status})).await;
+    };
+    let fail = |code| {
+        let fault = Fault::Refuse(code, "no".to_owned());
+        scene.driver.set_fault("NodeExpandVolume", Some(fault));
+    };
+    expand("9Gi").await;
+    fail(testkit::Code::PermissionDenied);
+    scene.mount("one").await.unwrap_err();
+    assert_eq!(state(), "NodeResizeInProgress");
+    let condition = &claim()["status"]["conditions"][0];
+    assert_eq!(condition["type"], "NodeResizeError");
+    assert!(condition["message"].as_str().unwrap().starts_with("failed to expand pvc with rpc"));
+    scene.mount("one").await.unwrap_err();
+    assert_eq!(state(), "NodeResizeInProgress", "the user still requests this size");
+    request("5Gi").await;
+    scene.mount("one").await.unwrap_err();
+    assert_eq!(state(), "NodeResizeInfeasible");
+    scene.calls();
+    scene.mount("one").await.unwrap();
+    assert!(scene.calls().is_empty(), "the resizer has to decide");
+    scene.driver.set_fault("NodeExpandVolume", None);
+    expand("5Gi").await;
+    scene.mount("one").await.unwrap();
+    assert_eq!(claim()["status"]["capacity"]["storage"], "5Gi");
+    assert_eq!((state(), &claim()["status"]["conditions"]), (Value::Null, &json!([])));
+    expand("8Gi").await;
+    fail(testkit::Code::OutOfRange);
+    scene.mount("one").await.unwrap_err();
+    assert_eq!(state(), "NodeResizeInfeasible");
+}
+
 #[test]
 fn hostile_record_stays_in_its_directory() {
     let dir = tempfile::tempdir().unwrap();
