@@ -13,7 +13,9 @@ use super::{
     attributes::Attributes,
     authorization::{check_further_permissions, validate_permissions},
     call::Call,
-    decode, meta,
+    decode,
+    expiry::seconds_to_live,
+    meta,
     state::State,
 };
 use crate::{
@@ -285,7 +287,7 @@ async fn store_changed(
         Op::Delete
     } else {
         let value = encoded.into_value(&*call.resource.feed.store, &key);
-        Op::Put { value, ttl_seconds: ttl(state, definition) }
+        Op::Put { value, ttl_seconds: seconds_to_live(state, call, &key)? }
     };
     let expected = Expected::ModRevision(stored.revision);
     let write = Write { key: key.clone(), expected, op };
@@ -368,10 +370,6 @@ fn with_patch_context<T>(call: &Call, record: impl FnOnce(&api_patch::Context<'_
 pub(super) fn warn_of(call: &Call, new: &Value, old: Option<&Value>) {
     let warnings = (call.resource.definition.strategy.warnings)(new, old);
     warnings.into_iter().for_each(|warning| call.warn(warning));
-}
-
-pub(super) fn ttl(state: &State, definition: &Definition) -> Option<u64> {
-    definition.strategy.expires.then_some(state.config.event_ttl.as_secs())
 }
 
 enum Attempt {

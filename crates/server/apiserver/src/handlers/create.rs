@@ -15,8 +15,10 @@ use super::{
     authorization::{check_further_permissions, validate_permissions},
     body::read_body,
     call::Call,
-    change::{allocate, drop_disabled_fields, invalid, track, track_encoded, ttl, warn_of},
-    decode, meta, options,
+    change::{allocate, drop_disabled_fields, invalid, track, track_encoded, warn_of},
+    decode,
+    expiry::seconds_to_live,
+    meta, options,
     read::answer_object,
     state::State,
 };
@@ -141,7 +143,7 @@ async fn insert_prepared(
         return Err(Box::new(Status::failure(500, StatusReason::Unknown, message)));
     }
     let value = encoded.into_value(&*call.resource.feed.store, &key);
-    let op = Op::Put { value, ttl_seconds: ttl(state, definition) };
+    let op = Op::Put { value, ttl_seconds: seconds_to_live(state, call, &key)? };
     let write = Write { key: key.clone(), expected: Expected::ModRevision(0), op };
     match allocation
         .write(&call.resource.feed, &state.cache.tasks, write)

@@ -12,6 +12,7 @@ pub(crate) mod create;
 pub(crate) mod decode;
 pub(crate) mod delete;
 pub(crate) mod dispatch;
+mod expiry;
 pub(crate) mod image_policy;
 pub(crate) mod meta;
 pub(crate) mod options;

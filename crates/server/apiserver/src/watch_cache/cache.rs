@@ -57,9 +57,8 @@ pub(crate) struct Page {
 
 struct Inner {
     objects: BTreeMap<Arc<str>, Arc<Object>>,
-    /// The number of objects of each namespace, by key prefix up to the last slash.
-    counts: BTreeMap<Box<str>, usize>,
-    bytes: usize,
+    /// The sizes of the namespaces, by key prefix up to the last slash.
+    sizes: BTreeMap<Box<str>, Size>,
     history: VecDeque<Arc<Event>>,
     history_bytes: usize,
     /// `true` if an object may be unreadable because its decryption failed.
@@ -69,6 +68,13 @@ struct Inner {
     /// The revision of the newest applied event, or the one at which the cache was loaded.
     newest: Revision,
     watchers: watchers::Watchers,
+}
+
+/// The number of objects below a prefix and the bytes that they take.
+#[derive(Clone, Copy, Default)]
+struct Size {
+    objects: usize,
+    bytes: usize,
 }
 
 /// The error for a revision that is no longer in the history.
@@ -83,15 +89,13 @@ impl Cache {
         objects: Vec<Arc<Object>>,
         revision: Revision,
     ) -> Self {
-        let bytes = objects.iter().map(|o| o.bytes.len()).sum();
         let unreadable = objects.iter().any(|o| o.unreadable.is_some());
         let objects: BTreeMap<_, _> = objects.into_iter().map(|o| (o.key.clone(), o)).collect();
-        let mut counts = BTreeMap::new();
-        objects.keys().for_each(|key| count_one_more(&mut counts, key));
+        let mut sizes = BTreeMap::new();
+        objects.values().for_each(|object| add_size(&mut sizes, object));
         let inner = Inner {
             objects,
-            counts,
-            bytes,
+            sizes,
             history: VecDeque::new(),
             history_bytes: 0,
             unreadable,
@@ -112,6 +116,11 @@ impl Cache {
 
     pub(crate) fn len(&self) -> usize {
         self.lock().objects.len()
+    }
+
+    /// Returns the bytes that the objects of a namespace take, by the prefix of their keys.
+    pub(crate) fn bytes_of_namespace(&self, prefix: &str) -> usize {
+        self.lock().sizes.get(prefix).map_or(0, |size| size.bytes)
     }
 
     /// Returns the objects below a key prefix in key order, after `after` (empty: from the start).
@@ -179,19 +188,14 @@ impl Cache {
         let event = match object {
             Some(object) => {
                 let object = Arc::new(object);
-                if previous.is_none() {
-                    count_one_more(&mut inner.counts, &object.key);
-                }
+                add_size(&mut inner.sizes, &object);
                 inner.objects.insert(object.key.clone(), object.clone());
-                inner.bytes += object.bytes.len();
                 inner.unreadable |= object.unreadable.is_some();
                 let kind = if previous.is_some() { EventKind::Modified } else { EventKind::Added };
                 Event { kind, object, previous }
             }
             None => {
-                if inner.objects.remove(&change.kv.key).is_some() {
-                    count_one_less(&mut inner.counts, &change.kv.key);
-                }
+                inner.objects.remove(&change.kv.key);
                 let last = previous
                     .clone()
                     .unwrap_or_else(|| Arc::new(self.definition.object(&change.kv)));
@@ -199,7 +203,9 @@ impl Cache {
                 Event { kind: EventKind::Deleted, object: Arc::new(object), previous }
             }
         };
-        inner.bytes -= event.previous.as_ref().map_or(0, |p| p.bytes.len());
+        if let Some(previous) = &event.previous {
+            subtract_size(&mut inner.sizes, previous);
+        }
         inner.newest = event.object.revision;
         let event = Arc::new(event);
         inner.remember(event.clone());
@@ -239,22 +245,24 @@ impl Cache {
     }
 }
 
-fn count_one_more(counts: &mut BTreeMap<Box<str>, usize>, key: &str) {
-    let namespace = namespace_of(key);
-    match counts.get_mut(namespace) {
-        Some(count) => *count += 1,
-        None => {
-            counts.insert(namespace.into(), 1);
-        }
+fn add_size(sizes: &mut BTreeMap<Box<str>, Size>, object: &Object) {
+    let namespace = namespace_of(&object.key);
+    if !sizes.contains_key(namespace) {
+        sizes.insert(namespace.into(), Size::default());
+    }
+    if let Some(size) = sizes.get_mut(namespace) {
+        size.objects += 1;
+        size.bytes += object.bytes.len() + EVENT_OVERHEAD;
     }
 }
 
-fn count_one_less(counts: &mut BTreeMap<Box<str>, usize>, key: &str) {
-    let namespace = namespace_of(key);
-    if let Some(count) = counts.get_mut(namespace) {
-        *count -= 1;
-        if *count == 0 {
-            counts.remove(namespace);
+fn subtract_size(sizes: &mut BTreeMap<Box<str>, Size>, object: &Object) {
+    let namespace = namespace_of(&object.key);
+    if let Some(size) = sizes.get_mut(namespace) {
+        size.objects -= 1;
+        size.bytes -= object.bytes.len() + EVENT_OVERHEAD;
+        if size.objects == 0 {
+            sizes.remove(namespace);
         }
     }
 }
@@ -265,7 +273,8 @@ impl Inner {
         if *prefix == *definition.prefix {
             return Some(self.objects.len());
         }
-        let of_namespace = prefix.ends_with('/').then(|| self.counts.get(prefix).copied());
+        let of_namespace =
+            prefix.ends_with('/').then(|| self.sizes.get(prefix).map(|size| size.objects));
         of_namespace.map(Option::unwrap_or_default)
     }
 

@@ -22,5 +22,5 @@ pub(crate) use self::{
     follower::{ObservedChange, Observer, WatchCache},
     kinds::{Kinds, Resource},
     snapshot::{Snapshot, following},
-    watchers::Interest,
+    watchers::{Interest, namespace_of},
 };

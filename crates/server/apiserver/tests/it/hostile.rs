@@ -138,3 +138,26 @@ async fn reads_deep_objects_with_owners_and_in_lists() {
             .ok();
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_bytes_of_events_in_a_namespace() {
+    let (api, full, other) = (admin(), admin().namespace().await, admin().namespace().await);
+    let event = |namespace: &str| {
+        json!({"metadata": {"generateName": "e"}, "message": "m".repeat(1 << 20),
+            "involvedObject": {"kind": "Pod", "name": "p", "namespace": namespace}})
+    };
+    let path = |namespace: &str| format!("/api/v1/namespaces/{namespace}/events");
+    for _ in 0..63 {
+        api.post(&path(&full), &event(&full)).await.ok();
+    }
+    let last = api.post(&path(&full), &event(&full)).await.ok();
+    let refused = api.post(&path(&full), &event(&full)).await;
+    refused.refused(429, "TooManyRequests");
+    assert!(refused.json()["details"].get("retryAfterSeconds").is_none());
+    let one = format!("{}/{}", path(&full), last["metadata"]["name"].as_str().unwrap());
+    api.patch(&one, "merge", &json!({"count": 2})).await.refused(429, "TooManyRequests");
+    api.post(&path(&other), &event(&other)).await.ok();
+    api.delete(&one, &json!({})).await.ok();
+    api.post(&path(&full), &event(&full)).await.ok();
+    api.delete(&path(&full), &json!({})).await.ok();
+}
