@@ -226,6 +226,7 @@ pub async fn start_with(
             quota_turn: tokio::sync::Mutex::default(),
             kubelets,
             blocks: Arc::default(),
+            pool: compute.pool.clone(),
         };
         Server {
             state: Arc::new(state),

@@ -243,18 +243,17 @@ async fn known(feed: &Feed, version: Revision) -> Result<(), Box<Status>> {
     Ok(())
 }
 
+/// The maximum number of requirements in the selectors of a watch. Each change is compared with them while all other
+/// watches wait.
+const MAX_REQUIREMENTS: usize = 256;
+
 pub(crate) async fn watch(state: &State, call: &Call) -> Result<Response<Body>, Box<Status>> {
     let started = Instant::now();
     let query = &call.info.query;
     let timeout = count(query, "timeoutSeconds")?;
-    let mut filter = Filter::parse(&call.info.query, &call.resource.definition)?;
-    // A watch of one object by its deprecated path.
-    if !call.path.name.is_empty() {
-        filter.only(&call.path.name);
-    }
     let cache = call.cache()?.clone();
     let prefix = cache.definition.key(&call.path.namespace, "");
-    let filter = Arc::new(filter);
+    let filter = Arc::new(watch_filter(call)?);
     let interest = interest(call, &cache.definition, &filter);
     let version = parse_version(query.get("resourceVersion"))?;
     let initial = query.get("sendInitialEvents").map(|_| query.flag("sendInitialEvents"));
@@ -296,6 +295,7 @@ pub(crate) async fn watch(state: &State, call: &Call) -> Result<Response<Body>, 
     let seat = call.take_seat().filter(|_| !watcher.backlog.is_empty());
     let stream = Stream {
         resource: call.resource.clone(),
+        pool: state.pool.clone(),
         version: call.version,
         filter,
         prefix,
@@ -320,6 +320,24 @@ pub(crate) async fn watch(state: &State, call: &Call) -> Result<Response<Body>, 
     let mut response = response::bytes(StatusCode::OK, content_type, Bytes::new());
     *response.body_mut() = body;
     Ok(response)
+}
+
+/// Returns the selectors of a watch.
+fn watch_filter(call: &Call) -> Result<Filter, Box<Status>> {
+    let mut filter = Filter::parse(&call.info.query, &call.resource.definition)?;
+    if filter.requirements() > MAX_REQUIREMENTS {
+        let message = format!(
+            "the selectors of a watch may have at most {MAX_REQUIREMENTS} requirements, not {}: use `in` and `notin` \
+             with several values, or watch all objects",
+            filter.requirements()
+        );
+        return Err(Box::new(Status::bad_request(message)));
+    }
+    // A watch of one object by its deprecated path.
+    if !call.path.name.is_empty() {
+        filter.only(&call.path.name);
+    }
+    Ok(filter)
 }
 
 /// Returns the durations of streaming lists of the call's kind and scope.

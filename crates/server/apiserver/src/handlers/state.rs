@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rt::ComputePool;
 use telemetry::metrics::{GaugeVec, HistogramVec};
 
 use super::{image_policy::ImagePolicy, policies::Policies, steps::Steps, webhooks::Webhooks};
@@ -34,4 +35,6 @@ pub(crate) struct State {
     pub(crate) allocators: Arc<Allocators>,
     pub(crate) kubelets: Kubelets,
     pub(crate) blocks: Arc<Blocks>,
+    /// The threads for long computations.
+    pub(crate) pool: Arc<ComputePool>,
 }

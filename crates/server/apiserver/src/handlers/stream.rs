@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use api_meta::Status;
 use bytes::Bytes;
+use rt::ComputePool;
 use store::Revision;
 use telemetry::metrics::Histogram;
 use tokio::time::Instant;
@@ -15,11 +16,15 @@ use crate::{
     watch_cache::{Delivery, Event, EventKind, Filter, FrameKey, Resource, Watcher},
 };
 
+/// The size of an object, in bytes, from which other encodings than the stored one are made on the compute pool.
+const LONG: usize = 16 << 10;
+
 pub(crate) const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 
 /// The response stream of one watch.
 pub(crate) struct Stream {
     pub(crate) resource: Resource,
+    pub(crate) pool: Arc<ComputePool>,
     pub(crate) version: usize,
     pub(crate) watcher: Watcher,
     /// The seat in flow control, held until the initial events are sent.
@@ -87,7 +92,7 @@ impl Stream {
     async fn frame(&mut self, delivery: Arc<Delivery>) -> Option<Bytes> {
         if self.resource.definition.converter.is_none() {
             let kind = self.kind_for(&delivery.event)?;
-            return Some(self.encode(kind, &delivery, &delivery.event));
+            return self.encode(kind, &delivery, delivery.event.clone()).await;
         }
         if !self.is_in_scope(&delivery.event) {
             return None;
@@ -95,7 +100,7 @@ impl Stream {
         match self.shown(&delivery.event).await {
             Ok(event) => {
                 let kind = self.kind_for(&event)?;
-                Some(self.encode(kind, &delivery, &event))
+                self.encode(kind, &delivery, Arc::new(event)).await
             }
             // The conversion failed. End the watch, because the client must not miss the event.
             Err(status) => {
@@ -134,24 +139,49 @@ impl Stream {
         self.is_in_scope(event).then(|| self.filter.kind_of(event)).flatten()
     }
 
-    fn encode(&mut self, kind: EventKind, delivery: &Delivery, event: &Event) -> Bytes {
+    /// Encodes an event. Returns `None` if the process stops.
+    async fn encode(
+        &mut self,
+        kind: EventKind,
+        delivery: &Delivery,
+        event: Arc<Event>,
+    ) -> Option<Bytes> {
         let left = (kind == EventKind::Deleted).then(|| event.left()).flatten();
-        let event = left.as_ref().unwrap_or(event);
+        let event = left.map_or(event, Arc::new);
         let first = !std::mem::replace(&mut self.sent_columns, true);
-        let (definition, served) = (&self.resource.definition, self.served());
-        match self.accepted.shape {
-            // Nearly all watches request whole objects, so these frames are shared.
-            Shape::Whole => {
-                let key = FrameKey {
-                    kind,
-                    version: served.api_version.clone(),
-                    encoding: self.accepted.encoding as u8,
-                };
-                delivery.frame(key, || {
-                    response::frame(definition, served, self.accepted, kind, event, first)
-                })
-            }
-            _ => response::frame(definition, served, self.accepted, kind, event, first),
-        }
+        let first = first && matches!(self.accepted.shape, Shape::Table(_));
+        let accepted = ResponseFormat { pretty: false, ..self.accepted };
+        let version = self.served().api_version.clone();
+        let key = FrameKey { kind, version, accepted, first };
+        let on_pool = is_long(accepted, event.object.bytes.len());
+        let (resource, version) = (self.resource.clone(), self.version);
+        let made = async move {
+            let definition = &resource.definition;
+            response::frame(definition, &definition.served[version], accepted, kind, &event, first)
+        };
+        let pool = self.pool.clone();
+        let made = async move { if on_pool { pool.run(made).await } else { Ok(made.await) } };
+        let made = delivery.frame(key, made).await;
+        self.failed = made.is_err();
+        made.ok()
+    }
+}
+
+/// Reports whether encoding an object of this size takes long, so that other requests would wait for it.
+fn is_long(accepted: ResponseFormat, bytes: usize) -> bool {
+    !accepted.is_stored_form() && bytes >= LONG
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::Include;
+
+    #[test]
+    fn encodes_large_tables_on_the_pool() {
+        let table =
+            ResponseFormat { shape: Shape::Table(Include::Metadata), ..ResponseFormat::JSON };
+        assert!(is_long(table, LONG) && !is_long(table, LONG - 1));
+        assert!(!is_long(ResponseFormat::JSON, 10 * LONG));
     }
 }

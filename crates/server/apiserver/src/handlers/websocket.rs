@@ -65,19 +65,20 @@ impl Framing {
 
 /// Answers a watch, with messages if the client requests a WebSocket.
 pub(crate) async fn watch(state: &State, call: &Call) -> Result<Response<Body>, Box<Status>> {
+    let events = read::watch(state, call).await?;
+    // Taken last, because a watch that uses much processor time begins again.
     let mut parts = call.take_parts();
     let upgraded = parts.extensions.remove::<OnUpgrade>();
     let Some(upgraded) = upgraded.filter(|_| serve::websocket::is_asked_for(&parts.headers)) else {
-        return read::watch(state, call).await;
+        return Ok(events);
     };
     let headers = serve::websocket::accept_any(&parts.headers)
         .map_err(|e| Box::new(Status::bad_request(e.to_string())))?;
-    let events = read::watch(state, call).await?.into_body();
     let framing = match call.accepted.encoding {
         Encoding::Protobuf | Encoding::Cbor => Framing::Binary,
         _ => Framing::Text,
     };
-    Ok(answer(&state.cache.tasks, upgraded, headers, framing, events))
+    Ok(answer(&state.cache.tasks, upgraded, headers, framing, events.into_body()))
 }
 
 /// Answers with an upgrade and spawns a task that sends the body as messages.

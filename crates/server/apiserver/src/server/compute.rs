@@ -1,10 +1,11 @@
 //! Bounds the processor time of a request, and keeps large requests away from the threads that answer everything else.
 //!
-//! Every request, except watches and connections, runs under a [`Meter`]. The meter ends it with 413 or 504 when its
-//! processor time is used up or its deadline has passed. A request starts on the threads that also serve health checks,
-//! leases and watches, where it may use [`AT_ONCE`] of its processor time. A request that needs more, or that is known
-//! to be large on arrival, runs on a [`ComputePool`]. There a second [`flow::Gate`] admits a few requests at a time, so
-//! that one user's large requests delay another's by a few turns at most.
+//! Every request, except connections, runs under a [`Meter`]; a watch does until its first event. The meter ends it
+//! with 413 or 504 when its processor time is used up or its deadline has passed. A request starts on the threads that
+//! also serve health checks, leases and watches, where it may use [`AT_ONCE`] of its processor time. A request that
+//! needs more, or that is known to be large on arrival, runs on a [`ComputePool`]. There a second [`flow::Gate`] admits
+//! a few requests at a time, so that one user's large requests delay another's by a few turns at most. The pool also
+//! encodes large events of watches.
 //!
 //! A request that moves to the pool is restarted. It has no side effects up to that point: the write to the store is
 //! its last step, and the meter does not end a request after the write has started.
@@ -42,7 +43,7 @@ const LARGE_LIST: (usize, usize) = (100, 1000);
 const OBJECTS: usize = 10_000;
 /// Runs calls within their budgets of processor time.
 pub(crate) struct Compute {
-    pool: ComputePool,
+    pub(crate) pool: Arc<ComputePool>,
     /// The pool for OpenAPI documents. They take long with many kinds. It is separate from the pool of large requests,
     /// so that a client that requests a document does not wait for a tenant's requests.
     pub(crate) documents: ComputePool,
@@ -54,7 +55,7 @@ pub(crate) struct Compute {
 
 impl Compute {
     pub(crate) fn new(config: &Config, tasks: &rt::Tasks) -> Self {
-        let pool = ComputePool::new("large requests", tasks);
+        let pool = Arc::new(ComputePool::new("large requests", tasks));
         // A request that waits for a webhook uses no processor time, so another one can use the thread.
         let turns = u32::try_from(4 * pool.threads()).unwrap_or(u32::MAX);
         // As in flow control: a request waits for at most a quarter of the request timeout.
@@ -75,7 +76,7 @@ impl Compute {
 
     /// Answers a call, on the current thread or on the pool.
     pub(crate) async fn answer(&self, state: &Arc<State>, call: &Arc<Call>) -> Answer {
-        if call.info.verb == "watch" || call.info.is_connection() {
+        if call.info.is_connection() {
             return dispatch(state, call).await;
         }
         let apart = self.pool.is_apart();

@@ -4,8 +4,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use tokio::sync::OnceCell;
 
-use crate::registry::Object;
+use crate::{registry::Object, request::ResponseFormat};
+
+/// The number of encodings of an event that its watchers share. It limits the memory that watchers occupy that do not
+/// read.
+const SHARED: usize = 8;
 
 /// The kind of a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,12 +49,12 @@ impl Event {
     }
 }
 
-/// An event in delivery, with its encodings. Each encoding is created once, shared by all watchers, and freed after the
-/// last one.
+/// An event in delivery, with its encodings. Each of the first [`SHARED`] encodings is created once, shared by all
+/// watchers, and freed after the last one.
 #[derive(Debug)]
 pub(crate) struct Delivery {
     pub(crate) event: Arc<Event>,
-    frames: Mutex<Vec<(FrameKey, Bytes)>>,
+    frames: Mutex<Vec<(FrameKey, Arc<OnceCell<Bytes>>)>>,
 }
 
 /// The key of an encoding of an event.
@@ -57,7 +62,9 @@ pub(crate) struct Delivery {
 pub(crate) struct FrameKey {
     pub(crate) kind: EventKind,
     pub(crate) version: Arc<str>,
-    pub(crate) encoding: u8,
+    pub(crate) accepted: ResponseFormat,
+    /// `true` for a table with column definitions.
+    pub(crate) first: bool,
 }
 
 impl Delivery {
@@ -65,13 +72,25 @@ impl Delivery {
         Self { event, frames: Mutex::default() }
     }
 
-    pub(crate) fn frame(&self, key: FrameKey, make: impl FnOnce() -> Bytes) -> Bytes {
-        let mut frames = self.frames.lock();
-        if let Some((_, bytes)) = frames.iter().find(|(k, _)| *k == key) {
-            return bytes.clone();
+    /// Returns the frame of a key. Watchers that need it at the same time wait for the one that makes it.
+    pub(crate) async fn frame<E>(
+        &self,
+        key: FrameKey,
+        make: impl Future<Output = Result<Bytes, E>>,
+    ) -> Result<Bytes, E> {
+        match self.shared(key) {
+            Some(frame) => frame.get_or_try_init(|| make).await.cloned(),
+            None => make.await,
         }
-        let bytes = make();
-        frames.push((key, bytes.clone()));
-        bytes
+    }
+
+    fn shared(&self, key: FrameKey) -> Option<Arc<OnceCell<Bytes>>> {
+        let mut frames = self.frames.lock();
+        if let Some((_, frame)) = frames.iter().find(|(known, _)| *known == key) {
+            return Some(frame.clone());
+        }
+        let new = (frames.len() < SHARED).then(Arc::<OnceCell<Bytes>>::default)?;
+        frames.push((key, new.clone()));
+        Some(new)
     }
 }

@@ -41,6 +41,11 @@ impl Filter {
         self.fields.push((0, true, name.to_owned()));
     }
 
+    /// Returns the number of conditions that an object is compared with.
+    pub(crate) fn requirements(&self) -> usize {
+        self.fields.len() + self.labels.as_ref().map_or(0, |labels| labels.requirements().len())
+    }
+
     pub(crate) fn matches(&self, object: &Object) -> bool {
         self.fields.iter().all(|(i, equal, value)| (self.field(object, *i) == *value) == *equal)
             && self.labels.as_ref().is_none_or(|selector| selects(selector, object))

@@ -161,3 +161,18 @@ async fn limits_bytes_of_events_in_a_namespace() {
     api.post(&path(&full), &event(&full)).await.ok();
     api.delete(&path(&full), &json!({})).await.ok();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_requirements_of_watches() {
+    let (api, namespace) = (admin(), admin().namespace().await);
+    let selector = |count: usize| -> String {
+        let requirements: Vec<_> = (0..count).map(|n| format!("!a{n}")).collect();
+        format!("labelSelector={}", requirements.join(","))
+    };
+    let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+    api.get(&format!("{maps}?{}", selector(257))).await.ok();
+    let watch = format!("{maps}?watch=true&timeoutSeconds=1");
+    assert_eq!(api.get(&format!("{watch}&{}", selector(256))).await.code, 200);
+    let more = api.get(&format!("{watch}&{}&fieldSelector=metadata.name!=b", selector(256))).await;
+    more.refused(400, "BadRequest");
+}

@@ -7,6 +7,7 @@ use store::KeyValue;
 use super::*;
 use crate::{
     registry::{object, projection::Projection},
+    request::ResponseFormat,
     watch_cache::event::{Delivery, EventKind, FrameKey},
 };
 
@@ -250,17 +251,34 @@ fn wakes_only_matching_watchers() {
     assert_eq!(woken_by(&[put("a", 21, json!({}))]), 3000, "and those of the object");
 }
 
-#[test]
-fn encodes_each_frame_once() {
+#[tokio::test]
+async fn encodes_each_frame_once() {
     let cache = cache();
     let (event, _) = cache.apply(&put("a", 2, json!({})));
     let delivery = Delivery::new(event);
-    let key =
-        |version: &str| FrameKey { kind: EventKind::Added, version: version.into(), encoding: 0 };
-    let first = delivery.frame(key("v1"), || Bytes::from_static(b"one"));
-    let again = delivery.frame(key("v1"), || panic!("made twice"));
-    assert_eq!(first.as_ptr(), again.as_ptr());
-    assert_eq!(delivery.frame(key("v2"), || Bytes::from_static(b"two")), "two");
+    let key = |version: &str| FrameKey {
+        kind: EventKind::Added,
+        version: version.into(),
+        accepted: ResponseFormat::JSON,
+        first: false,
+    };
+    let made = std::sync::atomic::AtomicUsize::new(0);
+    let frame = |version: &'static str| {
+        let make = async {
+            made.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            tokio::task::yield_now().await;
+            Ok::<_, ()>(Bytes::from_static(version.as_bytes()))
+        };
+        delivery.frame(key(version), make)
+    };
+    // The second watcher waits for the first one.
+    let (first, again) = tokio::join!(frame("v1"), frame("v1"));
+    assert_eq!(first.unwrap().as_ptr(), again.unwrap().as_ptr());
+    for version in ["v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v9"] {
+        assert_eq!(frame(version).await.unwrap(), version);
+    }
+    // The ninth encoding is not shared.
+    assert_eq!(made.into_inner(), 10);
 }
 
 #[test]
