@@ -14,9 +14,12 @@ use crate::outbound::{
     webhook::{CallError, CallLimits, Webhook},
 };
 
-/// Upstream's timeout of a call, and the maximum size of a response.
-const LIMITS: CallLimits =
-    CallLimits { timeout: Duration::from_secs(30), response_bytes: 64 << 20 };
+/// Upstream's timeout of a call.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// The maximum size of a response in bytes, and the size that every response may have. Between them it may be four
+/// times the size of the request, because a webhook that answers too much must not fill the memory.
+const RESPONSE_BYTES: usize = 64 << 20;
+const ANY_RESPONSE_BYTES: usize = 3 << 20;
 /// The nesting depth of the objects in a review.
 const REVIEW_DEPTH: usize = 3;
 /// The size of the cache in bytes.
@@ -130,7 +133,9 @@ impl Converter {
         review: &str,
         uid: &str,
     ) -> Result<Vec<Value>, ReviewError> {
-        let response = self.webhook.call(request, LIMITS).await?;
+        let response_bytes = (4 * request.len()).clamp(ANY_RESPONSE_BYTES, RESPONSE_BYTES);
+        let limits = CallLimits { timeout: TIMEOUT, response_bytes };
+        let response = self.webhook.call(request, limits).await?;
         let response = Budget::objects(usize::MAX, REVIEW_DEPTH).json(&response);
         converted(response.map_err(ReviewError::Decode)?, review, uid)
     }

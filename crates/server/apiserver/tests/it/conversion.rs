@@ -85,6 +85,7 @@ fn misbehave(mode: &str, mut review: Value) -> Value {
         "uid" => response["uid"] = json!("x"),
         "none" => *response = Value::Null,
         "count" => response["convertedObjects"] = json!([]),
+        "large" => response["padding"] = "x".repeat(3 << 20).into(),
         "review" => review["apiVersion"] = json!("apiextensions.k8s.io/v3"),
         _ => {
             for object in response["convertedObjects"].as_array_mut().unwrap() {
@@ -360,6 +361,7 @@ async fn reports_errors_of_webhook() {
         ("uid", "failed: expected response.uid=\""),
         ("none", "failed: no response provided"),
         ("count", "returned 0 objects, expected 1"),
+        ("large", "failed: Post "),
         (
             "version",
             "returned invalid object at index 0: invalid groupVersion (expected conv.example.com/v1, received conv.example.com/v7)",
