@@ -1,5 +1,7 @@
+mod turns;
+
 use std::{
-    collections::{BTreeMap, HashMap, HashSet, VecDeque, hash_map::Entry},
+    collections::{BTreeMap, HashMap, HashSet, hash_map::Entry},
     fmt::Debug,
     hash::Hash,
     sync::Arc,
@@ -9,7 +11,10 @@ use std::{
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::Notify, time::Instant};
 
-use crate::metrics::{ClientMetrics, QueueMetrics};
+use crate::{
+    metrics::{ClientMetrics, QueueMetrics},
+    queue::turns::Turns,
+};
 
 /// A queue of keys to reconcile.
 ///
@@ -27,7 +32,7 @@ struct State<K> {
 }
 
 struct Inner<K> {
-    ready: VecDeque<K>,
+    ready: Turns<K>,
     /// The keys in `ready`, with the time of their addition.
     queued: HashMap<K, Instant>,
     /// The keys that workers process, with the time of the start.
@@ -56,7 +61,7 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
     /// Creates a queue. The backoff of a failing key is `first`, doubles with each failure and ends at `cap`.
     pub fn new(first: Duration, cap: Duration) -> Self {
         let inner = Inner {
-            ready: VecDeque::new(),
+            ready: Turns::new(|_| ""),
             queued: HashMap::new(),
             working: HashMap::new(),
             again: HashSet::new(),
@@ -72,6 +77,16 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
 
     fn lock(&self) -> MutexGuard<'_, Inner<K>> {
         self.state.inner.lock()
+    }
+
+    /// Lets groups of keys take turns, so that the many keys of one group do not delay those of others.
+    pub fn take_turns(&self, group: fn(&K) -> &str) {
+        let mut inner = self.lock();
+        let mut turns = Turns::new(group);
+        while let Some(key) = inner.ready.pop_front() {
+            turns.push_back(key);
+        }
+        inner.ready = turns;
     }
 
     /// Adds the key unless it is queued already. A key that a worker processes is queued again when the worker is done.
@@ -131,7 +146,7 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
                 inner.promote(Instant::now());
                 if let Some(key) = inner.ready.pop_front() {
                     inner.begin(&key);
-                    let more = !inner.ready.is_empty();
+                    let more = inner.ready.len() > 0;
                     drop(inner);
                     if more {
                         // One permit may stand for several adds, so notify the next worker.
@@ -304,6 +319,21 @@ mod tests {
         assert!(tokio::time::timeout(Duration::from_secs(1), queue.next()).await.is_err());
         queue.done(&"a");
         assert_eq!(queue.next().await, "a");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lets_groups_take_turns() {
+        let queue = WorkQueue::default();
+        queue.add("a/1");
+        queue.take_turns(|key| key.split_once('/').map_or("", |(group, _)| group));
+        for key in ["a/2", "a/3", "b/1", "c", "b/2", "a/2"] {
+            queue.add(key);
+        }
+        assert_eq!(queue.len(), 6);
+        for expected in ["a/1", "b/1", "c", "a/2", "b/2", "a/3"] {
+            assert_eq!(queue.next().await, expected);
+        }
+        assert!(queue.is_empty());
     }
 
     #[tokio::test(start_paused = true)]

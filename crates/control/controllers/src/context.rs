@@ -64,7 +64,7 @@ impl Context {
     }
 
     /// Reconciles the keys of the queue after the informers have synced. Each call gets a clone of `state`. A key whose
-    /// reconcile fails is retried later.
+    /// reconcile fails is retried later. Namespaces take turns, so that a tenant's many objects do not delay others.
     pub(crate) fn run<S, F, Fut>(
         &self,
         queue: &WorkQueue<String>,
@@ -79,6 +79,7 @@ impl Context {
     {
         let (queue, tasks, name) = (queue.clone(), self.tasks.clone(), self.name);
         queue.measure(&self.metrics.client, queue_name(name));
+        queue.take_turns(|key| key.split_once('/').map_or("", |(namespace, _)| namespace));
         let reconcile = Arc::new(reconcile);
         self.tasks.spawn_until_shutdown(name, async move {
             futures_util::future::join_all(synced).await;
