@@ -10,6 +10,7 @@
 
 mod body;
 mod client_certificate;
+mod client_limits;
 pub mod dns;
 mod handler;
 mod limits;
@@ -22,6 +23,7 @@ mod tls;
 pub mod websocket;
 
 pub use body::{Body, BodyWithGuard, BoxError, full};
+pub use client_limits::{ClientLimits, ClientPermit};
 pub use handler::{Connection, Handler, answer};
 pub use limits::Limits;
 pub use panic_guard::handle_guarded;

@@ -10,7 +10,6 @@
 //! output). Decisions are pure (`dhcp::machine`, `tftp::transfer`, `matchbox::select`); sockets, files and clocks stay
 //! at the edge.
 
-mod client_limits;
 pub mod cmd;
 pub mod dhcp;
 pub mod dns;

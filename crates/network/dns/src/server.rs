@@ -3,9 +3,10 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use futures_util::FutureExt;
+use serve::ClientLimits;
 use tokio::{
     net::{TcpListener, UdpSocket},
-    sync::{Semaphore, watch},
+    sync::watch,
     time::Instant,
 };
 
@@ -50,8 +51,10 @@ impl CurrentResolver {
     }
 }
 
-/// The largest number of queries that wait for other servers, and of TCP connections. Further ones are dropped.
+/// The largest number of queries that wait for other servers, also for one client, and of TCP connections. Further ones
+/// are dropped. A client may ask for names whose servers never answer.
 const WAITING: usize = 4096;
+const WAITING_OF_ONE_CLIENT: usize = 256;
 const CONNECTIONS: usize = 1024;
 
 pub(crate) async fn udp(
@@ -62,7 +65,7 @@ pub(crate) async fn udp(
 ) {
     let socket = Arc::new(socket);
     let port = socket.local_addr().map_or(53, |address| address.port());
-    let waiting = Arc::new(Semaphore::new(WAITING));
+    let waiting = ClientLimits::new(WAITING, WAITING_OF_ONE_CLIENT);
     let mut buffer = vec![0; 4096];
     loop {
         let (length, client) = match socket.recv_from(&mut buffer).await {
@@ -83,7 +86,7 @@ pub(crate) async fn udp(
             }
             continue;
         }
-        let Ok(slot) = waiting.clone().try_acquire_owned() else { continue };
+        let Some(slot) = waiting.try_enter(client.ip()) else { continue };
         let socket = socket.clone();
         tasks.spawn_until_shutdown("forwarded query", async move {
             let _slot = slot;

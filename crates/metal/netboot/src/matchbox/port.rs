@@ -11,7 +11,7 @@ use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri, Version, header,
 };
 use rt::Shutdown;
-use serve::{BoxError, Connection, Handler, Limits};
+use serve::{BoxError, ClientLimits, Connection, Handler, Limits};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -23,7 +23,6 @@ use super::{
     sendfile,
     web::{ASSETS, WebHandler},
 };
-use crate::client_limits::ClientLimits;
 
 /// The maximum number of connections; more wait in the kernel's backlog.
 const CONNECTIONS: usize = 10_000;

@@ -10,6 +10,7 @@ use std::{
 };
 
 use futures_util::future::{AbortHandle, Abortable};
+use serve::ClientLimits;
 use tokio::net::UdpSocket;
 
 use super::{
@@ -18,7 +19,6 @@ use super::{
     transfer::{Source, Step, Transfer, netascii},
 };
 use crate::{
-    client_limits::ClientLimits,
     interface::Interface,
     machines::{Inventory, Stage},
     paths,

@@ -5,6 +5,7 @@
 mod api;
 
 use std::{
+    collections::BTreeSet,
     io::{Read, Write},
     net::{IpAddr, SocketAddr, TcpStream, UdpSocket},
     path::Path,
@@ -226,6 +227,32 @@ fn forwards_caches_and_follows_aliases() {
     );
     let reverse = server.ask("1.2.0.192.in-addr.arpa.", RecordType::A);
     assert_eq!(ips(&reverse).len(), 1, "falls through to the forwarder");
+}
+
+#[test]
+fn limits_waiting_queries_of_one_client() {
+    let (api, namespace) = (FakeApi::default(), namespace());
+    let silent = namespace.run(|| UdpSocket::bind("127.0.0.9:5353").unwrap()).unwrap();
+    silent.set_nonblocking(true).unwrap();
+    let server = Server::start(namespace, &api, &corefile("127.0.0.9:5353"));
+    server.ready();
+    let client =
+        |address: &str| server.namespace.run(|| UdpSocket::bind((address, 0)).unwrap()).unwrap();
+    let [greedy, other] = ["127.0.0.1", "127.0.0.2"].map(client);
+    for n in 0..270 {
+        let name = format!("n{n}.example.com.");
+        greedy.send_to(&query(&name, RecordType::A), "127.0.0.1:53").unwrap();
+    }
+    let (mut seen, mut buffer) = (BTreeSet::new(), [0; 1024]);
+    eventually("the query of the other client", || {
+        other.send_to(&query("other.example.com.", RecordType::A), "127.0.0.1:53").unwrap();
+        while let Ok((length, _)) = silent.recv_from(&mut buffer) {
+            let message = Message::from_vec(&buffer[..length]).unwrap();
+            seen.insert(message.queries[0].name().to_ascii());
+        }
+        seen.contains("other.example.com.")
+    });
+    assert_eq!(seen.iter().filter(|name| name.starts_with('n')).count(), 256);
 }
 
 #[test]

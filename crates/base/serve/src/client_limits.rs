@@ -6,21 +6,22 @@ use parking_lot::Mutex;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 /// Limits the number of permits, in total and per client.
-pub(crate) struct ClientLimits {
+pub struct ClientLimits {
     all: Arc<Semaphore>,
     per_client: usize,
     clients: Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
 }
 
 /// A permit for one piece of work, released on drop.
-pub(crate) struct ClientPermit {
+pub struct ClientPermit {
     permits: Option<[OwnedSemaphorePermit; 2]>,
     client: IpAddr,
     limits: Arc<ClientLimits>,
 }
 
 impl ClientLimits {
-    pub(crate) fn new(all: usize, per_client: usize) -> Arc<Self> {
+    /// Creates limits for all clients together and for each of them.
+    pub fn new(all: usize, per_client: usize) -> Arc<Self> {
         Arc::new(Self { all: Arc::new(Semaphore::new(all)), per_client, clients: Mutex::default() })
     }
 
@@ -30,12 +31,12 @@ impl ClientLimits {
     }
 
     /// Returns `true` if all permits are taken.
-    pub(crate) fn is_full(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         self.all.available_permits() == 0
     }
 
     /// Waits for a permit of the client, and then for one of the total.
-    pub(crate) async fn enter(self: &Arc<Self>, client: IpAddr) -> ClientPermit {
+    pub async fn enter(self: &Arc<Self>, client: IpAddr) -> ClientPermit {
         // Created first, so that dropping it also removes a client that stopped waiting.
         let mut permit = ClientPermit { permits: None, client, limits: self.clone() };
         let own = self.semaphore(client);
@@ -44,7 +45,7 @@ impl ClientLimits {
     }
 
     /// Returns a permit if one is free.
-    pub(crate) fn try_enter(self: &Arc<Self>, client: IpAddr) -> Option<ClientPermit> {
+    pub fn try_enter(self: &Arc<Self>, client: IpAddr) -> Option<ClientPermit> {
         let mut permit = ClientPermit { permits: None, client, limits: self.clone() };
         let own = self.semaphore(client).try_acquire_owned().ok()?;
         permit.permits = Some([own, self.all.clone().try_acquire_owned().ok()?]);
