@@ -94,7 +94,7 @@ impl Scene {
 
 fn kubelet(root: &Path, api: &FakeApi, kernel: Arc<RecordedMounts>) -> Volumes {
     let mut volumes = tests::volumes(root, kernel, Some(api.client("kubelet")));
-    volumes.operations = Operations::new(Duration::from_secs(5));
+    volumes.operations = Operations::new(Duration::from_secs(60));
     volumes
 }
 
@@ -259,7 +259,7 @@ async fn hanging_driver_blocks_no_other_volume() {
     scene.volumes.unmount("other").await.unwrap();
     assert!(scene.volumes.unmount("one").await.is_err(), "the driver is at it still");
     // The socket disappears, which ends the call.
-    scene.served.shutdown().stop();
+    assert!(scene.served.drain(Duration::from_secs(30)).await.unfinished.is_empty());
     std::fs::remove_file(scene.driver.socket()).unwrap();
     scene.volumes.operations.wait_idle("one").await.unwrap_or_default();
     let left = Layout::new(scene.dir.path()).of_pod("one").unwrap();
