@@ -149,11 +149,11 @@ pub(crate) fn validate_one_of(
     path: &Path,
     errors: &mut ErrorList,
 ) {
-    let (value, path) = (object.text(field), path.child(field));
+    let value = object.text(field);
     if value.is_empty() {
-        errors.push(FieldError::required(&path, ""));
+        errors.push(FieldError::required(&path.child(field), ""));
     } else if !allowed.contains(&value) {
-        errors.push(FieldError::not_supported(&path, value, allowed));
+        errors.push(FieldError::not_supported(&path.child(field), value, allowed));
     }
 }
 

@@ -67,8 +67,8 @@ pub(crate) fn name_as_host(object: &Value, used_in: &str) -> Option<String> {
 }
 
 /// Warns about a fractional number of bytes.
-pub(crate) fn fractional(amount: Option<&Value>, path: &Path) -> Option<String> {
-    let text = amount?.as_str()?;
+pub(crate) fn fractional(amount: &Value, path: &Path) -> Option<String> {
+    let text = amount.as_str()?;
     let amount = Quantity::parse(text).ok().filter(|amount| !amount.is_integer())?;
     let shown = amount.to_string();
     Some(format!("{path}: fractional byte value {shown:?} is invalid, must be an integer"))
@@ -78,7 +78,7 @@ pub(crate) fn fractional(amount: Option<&Value>, path: &Path) -> Option<String> 
 pub(crate) fn claim(spec: &Value, path: &Path) -> Vec<String> {
     let of = |amounts: &str| {
         let path = path.child("resources").child(amounts).key("storage");
-        fractional(spec.at("resources").at(amounts).get("storage"), &path)
+        fractional(spec.at("resources").at(amounts).at("storage"), &path)
     };
     ["requests", "limits"].into_iter().filter_map(of).collect()
 }

@@ -178,8 +178,10 @@ impl WarningCollector {
                 }
             }
             let claim = volume.at("ephemeral.volumeClaimTemplate.spec");
-            let path = path.child("ephemeral").child("volumeClaimTemplate").child("spec");
-            self.warnings.extend(crate::warnings::claim(claim, &path));
+            if !claim.is_null() {
+                let path = path.child("ephemeral").child("volumeClaimTemplate").child("spec");
+                self.warnings.extend(crate::warnings::claim(claim, &path));
+            }
         }
     }
 
@@ -196,8 +198,8 @@ impl WarningCollector {
 
     fn fractions(&mut self, object: &Value, field: &str, names: &[&str], path: &Path) {
         for name in names {
-            let path = path.child(field).key(name);
-            self.warnings.extend(fractional(object.at(field).get(*name), &path));
+            let Some(amount) = object.at(field).get(*name) else { continue };
+            self.warnings.extend(fractional(amount, &path.child(field).key(name)));
         }
     }
 
@@ -235,10 +237,13 @@ impl WarningCollector {
     fn environment(&mut self, container: &Value, path: &Path) {
         let mut names = HashSet::new();
         for (i, variable) in container.items("env").iter().enumerate() {
-            let (name, value) = (variable.text("name"), variable.text("value"));
-            let reference = format!("$({name})");
+            let name = variable.text("name");
+            if names.insert(name) {
+                continue;
+            }
+            let (value, reference) = (variable.text("value"), format!("$({name})"));
             let extends = value != reference && value.contains(&reference);
-            if !names.insert(name) && (variable.has("valueFrom") || !extends) {
+            if variable.has("valueFrom") || !extends {
                 self.warn(
                     &path.child("env").index(i),
                     format_args!(

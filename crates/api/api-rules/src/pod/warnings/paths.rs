@@ -5,24 +5,32 @@ use std::{collections::HashMap, ops::Range};
 use api_meta::{Tree as _, Warnings};
 use serde_json::Value;
 
-/// A file and its source; the source is empty for volumes with one source.
-struct File {
-    path: String,
-    source: String,
+/// The source of a file: the words for its kind, and its name. Both are empty for volumes with one source.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+struct Source<'a> {
+    kind: &'static str,
+    name: Option<&'a str>,
 }
 
-impl File {
+/// A file and its source.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct File<'a> {
+    path: &'a str,
+    source: Source<'a>,
+}
+
+impl File<'_> {
     fn words(&self) -> String {
-        if self.source.is_empty() {
-            format!("{:?}", self.path)
-        } else {
-            format!("{:?} ({})", self.path, self.source)
+        match self.source {
+            Source { kind: "", .. } => format!("{:?}", self.path),
+            Source { kind, name: None } => format!("{:?} ({kind})", self.path),
+            Source { kind, name: Some(name) } => format!("{:?} ({kind} {name:?})", self.path),
         }
     }
 
     /// Reports whether this file has the other one's path or a parent of it.
     fn contains(&self, other: &File) -> bool {
-        let rest = other.path.strip_prefix(&self.path);
+        let rest = other.path.strip_prefix(self.path);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 }
@@ -30,18 +38,23 @@ impl File {
 /// Adds the warnings for all volumes of a Pod.
 pub(super) fn of(spec: &Value, warnings: &mut Warnings) {
     for volume in spec.items("volumes") {
-        for (kind, shown) in [
-            ("configMap", format!("ConfigMap {:?}", volume.text("configMap.name"))),
-            ("secret", format!("Secret {:?}", volume.text("secret.secretName"))),
-            ("downwardAPI", "DownwardAPI".to_owned()),
-        ] {
-            let overlaps = Overlaps::new(volume, &shown, files(volume.at(kind), ""));
+        for kind in ["configMap", "secret", "downwardAPI"] {
+            let files: Vec<File> = files(volume.at(kind), Source::default()).collect();
+            if files.len() < 2 {
+                continue;
+            }
+            let shown = match kind {
+                "configMap" => format!("ConfigMap {:?}", volume.text("configMap.name")),
+                "secret" => format!("Secret {:?}", volume.text("secret.secretName")),
+                _ => "DownwardAPI".to_owned(),
+            };
+            let overlaps = Overlaps::new(volume, &shown, files);
             overlaps.warn(0..overlaps.files.len(), warnings);
         }
         let sources = volume.items("projected.sources");
         let (mut all, mut ends) = (Vec::new(), Vec::with_capacity(sources.len()));
         for source in sources {
-            all.extend(projected_files(source));
+            add_projected_files(source, &mut all);
             ends.push(all.len());
         }
         let overlaps = Overlaps::new(volume, "Projected", all);
@@ -61,7 +74,7 @@ pub(super) fn of(spec: &Value, warnings: &mut Warnings) {
 struct Overlaps<'a> {
     volume: &'a Value,
     of: &'a str,
-    files: Vec<File>,
+    files: Vec<File<'a>>,
     /// The nodes in path order, so that each node precedes its descendants.
     nodes: Vec<Node>,
     /// The node of each file; `None` for a file without a path.
@@ -83,12 +96,12 @@ struct Node {
 }
 
 impl<'a> Overlaps<'a> {
-    fn new(volume: &'a Value, of: &'a str, files: Vec<File>) -> Self {
+    fn new(volume: &'a Value, of: &'a str, files: Vec<File<'a>>) -> Self {
         let (mut previous, mut distinct) = (Vec::new(), Vec::new());
-        let mut last: HashMap<(&str, &str), usize> = HashMap::new();
+        let mut last: HashMap<File, usize> = HashMap::new();
         for (at, file) in files.iter().enumerate() {
             distinct.push(last.len());
-            previous.push(last.insert((&file.path, &file.source), at));
+            previous.push(last.insert(*file, at));
         }
         let mut order: Vec<usize> =
             (0..files.len()).filter(|i| !files[*i].path.is_empty()).collect();
@@ -164,37 +177,34 @@ impl<'a> Overlaps<'a> {
     }
 }
 
-fn file(path: &str, source: &str) -> File {
-    File { path: path.trim_end_matches('/').to_owned(), source: source.to_owned() }
+fn file<'a>(path: &'a str, source: Source<'a>) -> File<'a> {
+    File { path: path.trim_end_matches('/'), source }
 }
 
-fn files(source: &Value, of: &str) -> Vec<File> {
-    source.items("items").iter().map(|item| file(item.text("path"), of)).collect()
+fn files<'a>(source: &'a Value, of: Source<'a>) -> impl Iterator<Item = File<'a>> {
+    source.items("items").iter().map(move |item| file(item.text("path"), of))
 }
 
-fn projected_files(source: &Value) -> Vec<File> {
-    let named = |kind: &str, word: &str| {
-        let name = source.at(kind).text("name");
-        files(source.at(kind), &format!("{word} {name:?}"))
-    };
-    let one = |path: &str, of: &str| {
-        if source.blank(path) { Vec::new() } else { vec![file(source.text(path), of)] }
-    };
+fn add_projected_files<'a>(source: &'a Value, all: &mut Vec<File<'a>>) {
+    for (field, kind) in [("configMap", "ConfigMap"), ("secret", "Secret")] {
+        let projected = source.at(field);
+        all.extend(files(projected, Source { kind, name: Some(projected.text("name")) }));
+    }
+    let downward = Source { kind: "DownwardAPI", name: None };
+    all.extend(files(source.at("downwardAPI"), downward));
     let bundle = match source.text("clusterTrustBundle.name") {
         "" => source.text("clusterTrustBundle.signerName"),
         name => name,
     };
-    [
-        named("configMap", "ConfigMap"),
-        named("secret", "Secret"),
-        files(source.at("downwardAPI"), "DownwardAPI"),
-        one("serviceAccountToken.path", "ServiceAccountToken"),
-        one("clusterTrustBundle.path", &format!("ClusterTrustBundle {bundle:?}")),
-        one("podCertificate.certificateChainPath", "PodCertificate chain"),
-        one("podCertificate.keyPath", "PodCertificate key"),
-        one("podCertificate.credentialBundlePath", "PodCertificate credential bundle"),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    for (path, kind, name) in [
+        ("serviceAccountToken.path", "ServiceAccountToken", None),
+        ("clusterTrustBundle.path", "ClusterTrustBundle", Some(bundle)),
+        ("podCertificate.certificateChainPath", "PodCertificate chain", None),
+        ("podCertificate.keyPath", "PodCertificate key", None),
+        ("podCertificate.credentialBundlePath", "PodCertificate credential bundle", None),
+    ] {
+        if let Some(path) = source.opt_text(path) {
+            all.push(file(path, Source { kind, name }));
+        }
+    }
 }
