@@ -142,8 +142,10 @@ impl Plugin for PodSecurity {
             }
             return self.check_pod(request, object, outcome);
         }
-        if let (Some(template), "") = (template_of(request, object), request.subresource) {
-            self.advise(request, template, outcome);
+        if let (Some(template), "") = (template_of(request, object), request.subresource)
+            && self.exemption(request, template).is_none()
+        {
+            advise(&self.policy(request), template, outcome);
         }
         Ok(())
     }
@@ -189,6 +191,19 @@ fn describe(level: LevelVersion, found: &[Violation]) -> String {
     format!("violate PodSecurity {}: {}", go_quote(&level.to_string()), list.join(", "))
 }
 
+/// Adds warnings and audit annotations, which reject nothing.
+fn advise(policy: &Policy, pod: &Value, outcome: &mut Outcome) {
+    let audited = violations(policy.audit, pod);
+    if !audited.is_empty() {
+        let text = format!("would {}", describe(policy.audit, &audited));
+        outcome.audit.insert(format!("{AUDIT_PREFIX}audit-violations"), text);
+    }
+    let warned = violations(policy.warn, pod);
+    if !warned.is_empty() {
+        outcome.warnings.push(format!("would {}", describe(policy.warn, &warned)));
+    }
+}
+
 impl PodSecurity {
     fn check_pod(
         &self,
@@ -207,25 +222,8 @@ impl PodSecurity {
             let cause = describe(policy.enforce, &found).replacen("violate", "violates", 1);
             return Err(request.forbidden(pod, cause));
         }
-        self.advise(request, pod, outcome);
+        advise(&policy, pod, outcome);
         Ok(())
-    }
-
-    /// Adds warnings and audit annotations, which reject nothing.
-    fn advise(&self, request: &Request<'_>, pod: &Value, outcome: &mut Outcome) {
-        if self.exemption(request, pod).is_some() {
-            return;
-        }
-        let policy = self.policy(request);
-        let audited = violations(policy.audit, pod);
-        if !audited.is_empty() {
-            let text = format!("would {}", describe(policy.audit, &audited));
-            outcome.audit.insert(format!("{AUDIT_PREFIX}audit-violations"), text);
-        }
-        let warned = violations(policy.warn, pod);
-        if !warned.is_empty() {
-            outcome.warnings.push(format!("would {}", describe(policy.warn, &warned)));
-        }
     }
 
     fn check_namespace(

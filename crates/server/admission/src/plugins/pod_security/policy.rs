@@ -98,9 +98,13 @@ impl Defaults {
 
 const PREFIX: &str = "pod-security.kubernetes.io/";
 
-/// The modes, each with its level for a label that cannot be parsed: the strictest for `enforce`.
-const MODES: [(&str, Level); 3] =
-    [("enforce", Level::Restricted), ("audit", Level::Privileged), ("warn", Level::Privileged)];
+/// The modes, each with the name of its version, and its level for a label that cannot be parsed: the strictest for
+/// `enforce`.
+const MODES: [(&str, &str, Level); 3] = [
+    ("enforce", "enforce-version", Level::Restricted),
+    ("audit", "audit-version", Level::Privileged),
+    ("warn", "warn-version", Level::Privileged),
+];
 
 impl Policy {
     /// A policy that restricts nothing.
@@ -121,7 +125,7 @@ impl Policy {
         read: impl Fn(&str) -> Option<&'v str>,
         mut wrong: impl FnMut(&str, &str, &str),
     ) -> Self {
-        for (mode, otherwise) in MODES {
+        for (mode, key, otherwise) in MODES {
             let found = self.mode(mode);
             if let Some(text) = read(mode) {
                 found.level = Level::parse(text).unwrap_or_else(|| {
@@ -129,10 +133,9 @@ impl Policy {
                     otherwise
                 });
             }
-            let key = format!("{mode}-version");
-            if let Some(text) = read(&key) {
+            if let Some(text) = read(key) {
                 found.minor = version(text).unwrap_or_else(|| {
-                    wrong(&key, text, "must be \"latest\" or \"v1.x\"");
+                    wrong(key, text, "must be \"latest\" or \"v1.x\"");
                     None
                 });
             }
@@ -154,10 +157,14 @@ impl Policy {
 
     /// Applies a namespace's labels to these defaults.
     pub(super) fn with_labels(self, namespace: &Value) -> (Self, Vec<FieldError>) {
-        let labels = namespace.at("metadata.labels");
+        // Most namespaces have none of these labels.
+        let labels: Vec<(&str, &str)> = namespace
+            .pairs("metadata.labels")
+            .filter_map(|(name, value)| Some((name.strip_prefix(PREFIX)?, value.as_str()?)))
+            .collect();
         let mut errors = Vec::new();
         let policy = self.take(
-            |key| labels[format!("{PREFIX}{key}")].as_str(),
+            |key| labels.iter().find(|(name, _)| *name == key).map(|(_, value)| *value),
             |key, text, must| {
                 let at = Path::new("metadata").child("labels").key(&format!("{PREFIX}{key}"));
                 errors.push(FieldError::invalid(&at, text, must));
