@@ -34,7 +34,7 @@ pub struct NodeAuthorizer {
 struct Graph {
     nodes: HashMap<Arc<str>, HashMap<Arc<Object>, u32>>,
     /// The references that each bound Pod contributes to `nodes`.
-    pods: HashMap<Object, CountedRefs>,
+    pods: HashMap<Arc<Object>, CountedRefs>,
     volumes: HashMap<String, Volume>,
     /// The volumes that refer to a Secret.
     volumes_of_secret: HashMap<Object, HashSet<String>>,
@@ -351,7 +351,9 @@ impl Graph {
         let old = match refs {
             Some(refs) => {
                 let counted = self.count(refs);
-                self.pods.insert(pod, counted)
+                // A Pod is among its own references.
+                let own = counted.objects.iter().find(|object| ***object == pod).cloned();
+                self.pods.insert(own.unwrap_or_else(|| Arc::new(pod)), counted)
             }
             None => self.pods.remove(&pod),
         };

@@ -44,7 +44,7 @@ pub(super) struct Refs {
 }
 
 /// The volume sources of a Pod with a Secret, and the path of the Secret's name.
-const SECRET_SOURCES: [(&str, &str); 10] = [
+pub(super) const SECRET_SOURCES: [(&str, &str); 10] = [
     ("secret", "secretName"),
     ("azureFile", "secretName"),
     ("cephfs", "secretRef.name"),
@@ -59,7 +59,7 @@ const SECRET_SOURCES: [(&str, &str); 10] = [
 
 /// The fields of a Pod that this authorizer reads, as dotted paths through lists. Notifications of changes need no
 /// other fields, which saves decoding.
-pub const POD_MEMBERS: [&str; 14] = [
+pub const POD_MEMBERS: [&str; 29] = [
     "metadata.annotations",
     "spec.nodeName",
     "spec.serviceAccountName",
@@ -70,7 +70,22 @@ pub const POD_MEMBERS: [&str; 14] = [
     "spec.containers.envFrom",
     "spec.ephemeralContainers.env.valueFrom",
     "spec.ephemeralContainers.envFrom",
-    "spec.volumes",
+    "spec.volumes.name",
+    "spec.volumes.secret.secretName",
+    "spec.volumes.azureFile.secretName",
+    "spec.volumes.cephfs.secretRef.name",
+    "spec.volumes.csi.nodePublishSecretRef.name",
+    "spec.volumes.flexVolume.secretRef.name",
+    "spec.volumes.iscsi.secretRef.name",
+    "spec.volumes.rbd.secretRef.name",
+    "spec.volumes.scaleIO.secretRef.name",
+    "spec.volumes.storageos.secretRef.name",
+    "spec.volumes.cinder.secretRef.name",
+    "spec.volumes.configMap.name",
+    "spec.volumes.persistentVolumeClaim.claimName",
+    "spec.volumes.ephemeral",
+    "spec.volumes.projected.sources.secret.name",
+    "spec.volumes.projected.sources.configMap.name",
     "spec.resourceClaims",
     "status.resourceClaimStatuses",
     "status.extendedResourceClaimStatus",

@@ -59,6 +59,14 @@ fn pod(name: &str, node: &str) -> Value {
 }
 
 #[test]
+fn declares_secret_of_every_volume_source() {
+    for (source, path) in refs::SECRET_SOURCES {
+        let member = format!("spec.volumes.{source}.{path}");
+        assert!(POD_MEMBERS.contains(&member.as_str()), "{member}");
+    }
+}
+
+#[test]
 fn node_reads_objects_of_its_pods() {
     let nodes = NodeAuthorizer::new();
     nodes.changed(Changed::of(&GroupResource::PODS, &pod("p", "n1")));
