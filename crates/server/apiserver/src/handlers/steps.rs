@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use admission::{Chain, Operation};
-use telemetry::metrics::{Histogram, HistogramVec, Metrics};
+use telemetry::metrics::{Histogram, Metrics};
 use tokio::time::Instant;
 
 const BOUNDS: [f64; 6] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
@@ -48,7 +48,8 @@ pub(crate) struct Steps {
     whole: Outcomes,
     /// The plugins that the chain runs, in its order.
     plugins: Vec<Outcomes>,
-    by_name: HistogramVec,
+    /// The plugins that the API server runs itself, with their names.
+    others: Vec<(&'static str, Outcomes)>,
 }
 
 impl Steps {
@@ -67,17 +68,19 @@ impl Steps {
             &BOUNDS,
             &["name", "operation", "rejected", "type"],
         );
-        let of_plugin = |name| {
+        let of_plugin = |name: &str| {
             Outcomes::new(|step, operation, rejected| {
                 by_name.with_label_values(&[name, operation.name(), rejected, step.name()])
             })
         };
+        let others = chain.names().iter().copied();
+        let others = others.filter(|name| chain.plugin_names().all(|plugin| plugin != *name));
         Self {
             plugins: chain.plugin_names().map(of_plugin).collect(),
+            others: others.map(|name| (name, of_plugin(name))).collect(),
             whole: Outcomes::new(|step, operation, rejected| {
                 all.with_label_values(&[operation.name(), rejected, step.name()])
             }),
-            by_name,
         }
     }
 
@@ -117,9 +120,9 @@ impl Laps<'_> {
 
     /// Records the end of a plugin that the API server runs itself.
     pub(crate) fn named(&mut self, name: &str, rejected: bool) {
-        let took = self.lap().as_secs_f64();
-        let rejected = if rejected { "true" } else { "false" };
-        let of = [name, self.operation.name(), rejected, self.step.name()];
-        self.steps.by_name.with_label_values(&of).observe(took);
+        let took = self.lap();
+        if let Some((_, plugin)) = self.steps.others.iter().find(|(other, _)| *other == name) {
+            plugin.took(self.step, self.operation, rejected, took);
+        }
     }
 }
