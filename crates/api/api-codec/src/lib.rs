@@ -15,4 +15,4 @@ pub mod protobuf;
 mod yaml;
 
 pub use json::{Form, STORED_PREFIX, TypeMeta, encode_managed, encode_stored, splice, type_meta};
-pub use yaml::{YamlError, from_yaml, to_yaml, yaml_documents, yaml_duplicates};
+pub use yaml::{YamlDocument, YamlError, from_yaml, to_yaml, yaml_document, yaml_documents};

@@ -11,6 +11,7 @@ mod scan;
 use serde_json::Value;
 
 pub use error::YamlError;
+pub use read::YamlDocument;
 
 /// Parses the first document of a text. The last of duplicate keys wins.
 ///
@@ -44,11 +45,13 @@ pub fn yaml_documents(text: &str) -> Result<Vec<&str>, YamlError> {
     Ok(documents)
 }
 
-/// Returns a message for each duplicate key, as Go's YAML prints it: `line 3: key "a" already set in map`. An invalid
-/// text has none.
-pub fn yaml_duplicates(text: &[u8]) -> Vec<String> {
-    let read = characters(text).and_then(|text| read::read(&text, true));
-    read.map(|document| document.duplicates).unwrap_or_default()
+/// Parses the first document of a text like [`from_yaml`], and lists duplicate keys.
+///
+/// # Errors
+///
+/// Those of [`from_yaml`].
+pub fn yaml_document(text: &[u8]) -> Result<YamlDocument, YamlError> {
+    read::read(&characters(text)?, true)
 }
 
 /// Decodes a text in UTF-8, or in UTF-16 with a byte order mark.
@@ -134,9 +137,11 @@ mod tests {
         let text = b"a: 1\nb:\n  c: 1\n  c: 2\na: 2\n";
         let lines =
             ["line 4: key \"c\" already set in map", "line 5: key \"a\" already set in map"];
-        assert_eq!(yaml_duplicates(text), lines);
-        assert_eq!(from_yaml(text).unwrap(), json!({"a": 2, "b": {"c": 2}}));
-        assert!(yaml_duplicates(b"a: 1\nb: 2\n").is_empty());
+        let document = yaml_document(text).unwrap();
+        assert_eq!(document.duplicates, lines);
+        assert_eq!(document.value, json!({"a": 2, "b": {"c": 2}}));
+        assert_eq!(from_yaml(text).unwrap(), document.value);
+        assert!(yaml_document(b"a: 1\nb: 2\n").unwrap().duplicates.is_empty());
     }
 
     #[test]

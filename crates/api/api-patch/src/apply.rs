@@ -84,14 +84,14 @@ fn apply_once(ctx: &Context, live: Option<&Value>, applied: &Value) -> Result<Va
     if let Some(reset) = ctx.reset {
         set.difference_recursive(reset);
     }
-    let mut entries = live_entries(ctx, live);
+    let mut base = live.cloned();
+    let owners = base.as_mut().map(managed::take).unwrap_or_default();
+    let mut entries = live_entries(ctx, base.as_ref(), owners);
     let mut entry = ctx.entry(Operation::Apply);
     let at = entries.iter().position(|other| other.is(&entry));
     let last = at.map(|at| entries.remove(at));
     entry.fields = set;
 
-    let mut base = live.cloned();
-    base.as_mut().map(managed::take);
     let mut object = merge(ctx.schema, ctx.node, base.clone(), applied);
     if let Some(last) = last {
         versions::prune(ctx, &mut object, &last, &entry, &entries);
@@ -112,10 +112,11 @@ fn apply_once(ctx: &Context, live: Option<&Value>, applied: &Value) -> Result<Va
     Ok(object)
 }
 
-/// Returns the live object's entries. The fields of an object without entries get the manager `before-first-apply`.
-fn live_entries(ctx: &Context, live: Option<&Value>) -> Vec<Entry> {
+/// Returns the entries of the live object's `owners`. The fields of an object without entries get the manager
+/// `before-first-apply`.
+fn live_entries(ctx: &Context, live: Option<&Value>, owners: Value) -> Vec<Entry> {
     let Some(live) = live else { return Vec::new() };
-    let entries = managed::decode(managed::of(live).clone(), true).unwrap_or_default();
+    let entries = managed::decode(owners, true).unwrap_or_default();
     if !entries.is_empty() {
         return entries;
     }
@@ -160,7 +161,9 @@ fn unowned_fields() -> FieldSet {
 
 /// Keeps the live times if the write changes nothing else.
 fn keep_times_if_unchanged(live: Option<&Value>, mut result: Value) -> Value {
-    let Some(live) = live else { return result };
+    let Some(live) = live.filter(|live| managed::equal_beside_owners(live, &result)) else {
+        return result;
+    };
     // The order of entries depends on times, so the comparison ignores both.
     let timeless = |list: &Value| {
         let mut entries = list.as_array().cloned().unwrap_or_default();
@@ -170,14 +173,9 @@ fn keep_times_if_unchanged(live: Option<&Value>, mut result: Value) -> Value {
         entries.sort_by_cached_key(Value::to_string);
         entries
     };
-    if timeless(managed::of(live)) != timeless(managed::of(&result)) {
-        return result;
+    if timeless(managed::of(live)) == timeless(managed::of(&result)) {
+        managed::put(&mut result, managed::of(live).clone());
     }
-    let list = managed::take(&mut result);
-    let mut stripped = live.clone();
-    let live_list = managed::take(&mut stripped);
-    let list = if stripped == result { live_list } else { list };
-    managed::put(&mut result, list);
     result
 }
 

@@ -133,6 +133,18 @@ pub(crate) fn take(object: &mut Value) -> Value {
     metadata.and_then(|m| m.remove("managedFields")).unwrap_or_default()
 }
 
+/// Reports whether two objects differ at most in `metadata.managedFields`.
+pub(crate) fn equal_beside_owners(one: &Value, other: &Value) -> bool {
+    let within = |a: &Map<String, Value>, b: &Map<String, Value>, except: &str| {
+        a.iter().all(|(name, value)| name == except || b.get(name) == Some(value))
+    };
+    let equal = |a: &Value, b: &Value, except: &str| match (a.as_object(), b.as_object()) {
+        (Some(a), Some(b)) => within(a, b, except) && within(b, a, except),
+        _ => a == b,
+    };
+    equal(one, other, "metadata") && equal(&one["metadata"], &other["metadata"], "managedFields")
+}
+
 /// Returns `metadata.managedFields`.
 pub(crate) fn of(object: &Value) -> &Value {
     let metadata = object.get("metadata");

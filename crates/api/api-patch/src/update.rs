@@ -76,12 +76,13 @@ fn starting_entries(ctx: &Context, live: Option<&Value>, sent: Value) -> Option<
         Some(live) => managed::decode(managed::of(live).clone(), true).unwrap_or_default(),
         None => Vec::new(),
     };
+    // Most writes leave the entries as they are. Those of a subresource cannot set them.
+    let trusted = live.is_some_and(|live| *managed::of(live) == sent);
     let entries = if is_reset(&sent) && ctx.subresource.is_empty() {
         Vec::new()
-    } else if !ctx.subresource.is_empty() {
+    } else if !ctx.subresource.is_empty() && !trusted {
         stored()
     } else {
-        let trusted = live.is_some_and(|live| *managed::of(live) == sent);
         let entries = managed::decode(sent, trusted).unwrap_or_default();
         if entries.is_empty() { stored() } else { entries }
     };

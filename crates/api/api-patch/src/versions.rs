@@ -83,10 +83,14 @@ pub(crate) fn prune(
         owners().filter(|e| e.api_version == version).for_each(|e| set.union(&e.fields));
         set
     };
-    let merged = ctx.convert(object, ctx.api_version, home);
-    let mut pruned = merged.clone();
     let mut dropped = target.name_parents(&last.fields);
     dropped.difference(&target.name_parents(&owned(home)));
+    if dropped.is_empty() && owners().all(|owner| ctx.is_called(home) && owner.api_version == *home)
+    {
+        return;
+    }
+    let merged = ctx.convert(object, ctx.api_version, home);
+    let mut pruned = merged.clone();
     remove(target.schema, target.node, &mut pruned, &dropped);
     let mut versions: Vec<&str> = owners().map(|e| e.api_version.as_str()).collect();
     versions.sort_unstable();

@@ -18,13 +18,15 @@ type Result<T> = std::result::Result<T, YamlError>;
 
 /// A document's tree, and the duplicate keys of its mappings.
 #[derive(Debug, Default)]
-pub(super) struct Document {
-    pub(super) value: Value,
-    pub(super) duplicates: Vec<String>,
+pub struct YamlDocument {
+    /// The tree.
+    pub value: Value,
+    /// A message for each duplicate key, as Go's YAML prints it: `line 3: key "a" already set in map`.
+    pub duplicates: Vec<String>,
 }
 
 /// Reads the first document. With `strict`, duplicate keys are listed.
-pub(super) fn read(text: &str, strict: bool) -> Result<Document> {
+pub(super) fn read(text: &str, strict: bool) -> Result<YamlDocument> {
     let mut reader = Reader {
         scanner: Scanner::new(text),
         budget: Budget::object(),
@@ -36,7 +38,7 @@ pub(super) fn read(text: &str, strict: bool) -> Result<Document> {
         duplicates: Vec::new(),
     };
     let value = reader.document()?;
-    Ok(Document { value, duplicates: reader.duplicates })
+    Ok(YamlDocument { value, duplicates: reader.duplicates })
 }
 
 struct Reader<'t> {

@@ -1,6 +1,7 @@
 //! Decodes bodies from JSON, YAML, protobuf or CBOR to trees that match the schema.
 
 use api_codec::{
+    YamlDocument,
     cbor::{CborError, from_cbor},
     protobuf::ProtobufError,
 };
@@ -163,9 +164,9 @@ pub(crate) fn decode(
             }
             decoded
         }
-        RawBody::Tree { tree, from_yaml } => {
-            if from_yaml && validation(call) != Validation::Ignore {
-                duplicates = api_codec::yaml_duplicates(body);
+        RawBody::Tree { tree, duplicates: found } => {
+            if validation(call) != Validation::Ignore {
+                duplicates = found;
             }
             check_tree_type(&tree, expected)?;
             api_schema::decode_value(expected.schema, expected.node, tree, Fill::Defaults)
@@ -191,16 +192,15 @@ pub(crate) fn decode_applied(
     encoding: AppliedEncoding,
 ) -> Result<Value, Box<Status>> {
     let expected = ExpectedType::of(&call.resource.definition, call.served());
-    let duplicates = || match encoding {
-        AppliedEncoding::Yaml => api_codec::yaml_duplicates(body),
-        AppliedEncoding::Cbor => Vec::new(),
-    };
-    let tree = match encoding {
-        AppliedEncoding::Yaml => api_codec::from_yaml(body)
+    let YamlDocument { value: tree, duplicates } = match encoding {
+        AppliedEncoding::Yaml => api_codec::yaml_document(body)
             .map_err(|e| Box::new(Status::bad_request(format!("error decoding YAML: {e}"))))?,
-        AppliedEncoding::Cbor => read_cbor(body, |error| {
-            Box::new(Status::bad_request(format!("error decoding CBOR: {error}")))
-        })?,
+        AppliedEncoding::Cbor => {
+            let value = read_cbor(body, |error| {
+                Box::new(Status::bad_request(format!("error decoding CBOR: {error}")))
+            })?;
+            YamlDocument { value, ..YamlDocument::default() }
+        }
     };
     if tree["apiVersion"].as_str().is_none_or(str::is_empty)
         || tree["kind"].as_str().is_none_or(str::is_empty)
@@ -221,20 +221,14 @@ pub(crate) fn decode_applied(
     keep_nulls(&mut decoded.value, &tree);
     match validation(call) {
         Validation::Ignore => {}
-        Validation::Warn => {
-            for duplicate in duplicates() {
-                call.warn(duplicate);
-            }
-        }
+        Validation::Warn => duplicates.into_iter().for_each(|duplicate| call.warn(duplicate)),
+        Validation::Strict if duplicates.is_empty() => {}
         Validation::Strict => {
-            let duplicates = duplicates();
-            if !duplicates.is_empty() {
-                return Err(Box::new(Status::bad_request(format!(
-                    "error strict decoding YAML: error converting YAML to JSON: \
-                     yaml: unmarshal errors:\n  {}",
-                    duplicates.join("\n  ")
-                ))));
-            }
+            return Err(Box::new(Status::bad_request(format!(
+                "error strict decoding YAML: error converting YAML to JSON: \
+                 yaml: unmarshal errors:\n  {}",
+                duplicates.join("\n  ")
+            ))));
         }
     }
     expected.put_type(&mut decoded.value)?;
@@ -243,17 +237,23 @@ pub(crate) fn decode_applied(
 
 /// Decodes a patched tree like a body. Upstream converts the result of a `strategic` merge patch, and quotes the patch
 /// in errors. It decodes the results of other patches, and quotes these.
+///
+/// Decoding consumes the tree. For an error, `again` computes it once more.
 pub(crate) fn decode_patched(
     call: &Call,
-    tree: &Value,
+    tree: Value,
+    again: impl Fn() -> Result<Value, Box<Status>>,
     strategic: Option<&Value>,
 ) -> Result<Value, Box<Status>> {
-    decode_again(call, tree.clone(), Fill::Defaults, |_, error| {
+    decode_again(call, tree, Fill::Defaults, |_, error| {
         let detail = match (&error, strategic) {
             (TreeError::Type(DecodeError::Type(error)), Some(_)) => error.conversion().to_owned(),
             _ => error.to_string(),
         };
-        let shown = strategic.map_or_else(|| tree.to_string(), api_patch::go_print);
+        let shown = match strategic {
+            Some(patch) => api_patch::go_print(patch),
+            None => again().map(|tree| tree.to_string()).unwrap_or_default(),
+        };
         let error = FieldError::invalid(&Path::new("patch"), shown, detail);
         Box::new(Status::invalid(&GroupKind::new("", ""), "", &[error]))
     })
@@ -347,7 +347,8 @@ enum RawBody {
     /// A body in YAML, protobuf or CBOR. It has no syntax errors, so it is not converted to JSON first.
     Tree {
         tree: Value,
-        from_yaml: bool,
+        /// The duplicate keys of a body in YAML.
+        duplicates: Vec<String>,
     },
 }
 
@@ -367,23 +368,25 @@ fn raw_body(call: &Call, body: &Bytes, expected: ExpectedType<'_>) -> Result<Raw
     match media_type(call) {
         "application/json" | "" | "*/*" => Ok(RawBody::Json(body.clone())),
         "application/yaml" | "application/x-yaml" | "text/yaml" => {
-            let tree = api_codec::from_yaml(body).map_err(|error| {
+            let document = api_codec::yaml_document(body).map_err(|error| {
                 expected.unrecognized(format_args!("{} ({})", error.cause(), summary(body)))
             })?;
-            Ok(RawBody::Tree { tree, from_yaml: true })
+            Ok(RawBody::Tree { tree: document.value, duplicates: document.duplicates })
         }
         "application/vnd.kubernetes.protobuf" if !expected.custom => {
             let tree = api_codec::protobuf::from_protobuf(Schema::builtin(), body);
-            tree.map(|tree| RawBody::Tree { tree, from_yaml: false }).map_err(|error| match error {
-                ProtobufError::Exceeded(BudgetExceeded::Memory(_)) => {
-                    Box::new(Status::request_too_large(error))
+            tree.map(|tree| RawBody::Tree { tree, duplicates: Vec::new() }).map_err(|error| {
+                match error {
+                    ProtobufError::Exceeded(BudgetExceeded::Memory(_)) => {
+                        Box::new(Status::request_too_large(error))
+                    }
+                    error => expected.unrecognized(error),
                 }
-                error => expected.unrecognized(error),
             })
         }
         CBOR if call.encodings.cbor => {
             let tree = read_cbor(body, |error| expected.unrecognized(error))?;
-            Ok(RawBody::Tree { tree, from_yaml: false })
+            Ok(RawBody::Tree { tree, duplicates: Vec::new() })
         }
         _ => Err(Box::new(Status::unsupported_media_type(&call.encodings.media_types()))),
     }

@@ -1,7 +1,5 @@
 //! Metadata fields that the server sets, for all kinds.
 
-use std::collections::BTreeMap;
-
 use api_meta::{Status, Tree as _};
 use serde_json::{Map, Value, json};
 
@@ -40,6 +38,7 @@ pub(crate) fn keep_immutable_fields(
         "name",
     ] {
         match old.get(field) {
+            Some(value) if new.get(field) == Some(value) => {}
             Some(value) => drop(new.insert(field.to_owned(), value.clone())),
             None => drop(new.remove(field)),
         }
@@ -66,34 +65,34 @@ pub(crate) fn forget_owners(new: &mut Value) {
 /// Returns `true` if a write would change only the timestamps of `managedFields`.
 pub(crate) fn changes_only_timestamps(new: &Value, old: &Value) -> bool {
     let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else { return new == old };
-    let rest = |map: &Map<String, Value>, other: &Map<String, Value>| {
-        map.iter().all(|(k, v)| {
-            matches!(k.as_str(), "metadata" | "kind" | "apiVersion") || other.get(k) == Some(v)
-        })
-    };
-    if !rest(new, old) || !rest(old, new) {
+    if !equal_except(new, old, &["metadata", "kind", "apiVersion"]) {
         return false;
     }
-    let meta = |map: &Map<String, Value>| -> BTreeMap<String, Value> {
-        let entries = map.get("metadata").and_then(Value::as_object).into_iter().flatten();
-        entries
-            .filter(|(k, _)| k.as_str() != "resourceVersion")
-            .map(|(k, v)| {
-                (k.clone(), if k == "managedFields" { without_times(v) } else { v.clone() })
-            })
-            .collect()
-    };
-    meta(new) == meta(old)
+    let none = Map::new();
+    let [new, old] =
+        [new, old].map(|map| map.get("metadata").and_then(Value::as_object).unwrap_or(&none));
+    equal_except(new, old, &["resourceVersion", "managedFields"])
+        && equal_owners(new.get("managedFields"), old.get("managedFields"))
 }
 
-fn without_times(managed: &Value) -> Value {
-    let mut managed = managed.clone();
-    for entry in managed.as_array_mut().into_iter().flatten() {
-        if let Some(entry) = entry.as_object_mut() {
-            entry.remove("time");
-        }
-    }
-    managed
+/// Reports whether two maps have the same members, except those with these names.
+fn equal_except(one: &Map<String, Value>, other: &Map<String, Value>, names: &[&str]) -> bool {
+    let within = |a: &Map<String, Value>, b: &Map<String, Value>| {
+        a.iter().all(|(name, value)| names.contains(&name.as_str()) || b.get(name) == Some(value))
+    };
+    within(one, other) && within(other, one)
+}
+
+/// Reports whether two lists of `managedFields` differ at most in their times.
+fn equal_owners(one: Option<&Value>, other: Option<&Value>) -> bool {
+    let (Some(Value::Array(one)), Some(Value::Array(other))) = (one, other) else {
+        return one == other;
+    };
+    let equal = |(a, b): (&Value, &Value)| match (a.as_object(), b.as_object()) {
+        (Some(a), Some(b)) => equal_except(a, b, &["time"]),
+        _ => a == b,
+    };
+    one.len() == other.len() && one.iter().zip(other).all(equal)
 }
 
 /// Sets the namespace from the URL, and rejects a different one in the object. The namespace of a cluster-scoped object

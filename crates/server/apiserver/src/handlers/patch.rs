@@ -103,8 +103,6 @@ impl Patch {
 
     /// Returns the patched object. It is decoded with the schema, so that a patch can set only what a body can.
     pub(crate) fn apply(&self, call: &Call, current: Option<&Value>) -> Result<Value, Box<Status>> {
-        let served = call.served();
-        let refuse = |error: api_patch::PatchError| Box::new(patch_status(call, &error));
         if let Self::Apply { configuration, manager, force } = self {
             return apply(call, current, configuration, manager, *force);
         }
@@ -114,6 +112,18 @@ impl Patch {
                 &call.path.name,
             )));
         };
+        let strategic = match self {
+            Self::Strategic(patch) => Some(patch),
+            _ => None,
+        };
+        let patched = || self.patched(call, current);
+        decode::decode_patched(call, patched()?, patched, strategic)
+    }
+
+    /// Returns the patched tree with the kind, version and name of the current one.
+    fn patched(&self, call: &Call, current: &Value) -> Result<Value, Box<Status>> {
+        let served = call.served();
+        let refuse = |error: api_patch::PatchError| Box::new(patch_status(call, &error));
         let mut patched = match self {
             Self::Strategic(patch) => {
                 let mut object = current.clone();
@@ -157,11 +167,7 @@ impl Patch {
         {
             *owners = json!([{}]);
         }
-        let strategic = match self {
-            Self::Strategic(patch) => Some(patch),
-            _ => None,
-        };
-        decode::decode_patched(call, &patched, strategic)
+        Ok(patched)
     }
 }
 
