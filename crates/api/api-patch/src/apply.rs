@@ -93,8 +93,8 @@ fn apply_once(ctx: &Context, live: Option<&Value>, applied: &Value) -> Result<Va
     entry.fields = set;
 
     let mut object = merge(ctx.schema, ctx.node, base.clone(), applied);
-    if let Some(last) = last {
-        versions::prune(ctx, &mut object, &last, &entry, &entries);
+    if let Some(last) = &last {
+        versions::prune(ctx, &mut object, last, &entry, &entries);
     }
 
     let mut changes = Changes::of(ctx, base.as_ref(), &object);
@@ -106,7 +106,9 @@ fn apply_once(ctx: &Context, live: Option<&Value>, applied: &Value) -> Result<Va
     }
     changes.disown(&mut entries);
     entry.fields.difference(&unowned_fields());
-    entry.time = Some(ctx.now.to_owned());
+    // As upstream, which records no time for a manager that changes only owners.
+    let changed = base.is_none_or(|base| base != object);
+    entry.time = if changed { Some(ctx.now.to_owned()) } else { last.and_then(|last| last.time) };
     entries.push(entry);
     managed::store(&mut object, entries);
     Ok(object)

@@ -31,6 +31,8 @@ pub enum PatchError {
     InvalidMergePatch,
     #[error("invalid JSON document")]
     InvalidDocument,
+    #[error("json: cannot unmarshal {0} into Go value of type map[string]interface {{}}")]
+    NotMap(&'static str),
     #[error("lists of lists are not supported")]
     ListOfLists,
     #[error("invalid patch format of primitive list")]
@@ -39,6 +41,12 @@ pub enum PatchError {
     RetainKeys,
     #[error("invalid patch format of setElementOrder list")]
     SetElementOrder,
+    #[error("expected a {want}, but received a {got}")]
+    WrongType { want: &'static str, got: &'static str },
+    #[error("unable to find a list for the json field {0:?}")]
+    NoSuchList(String),
+    #[error("no elements in any of the given slices")]
+    NoElements,
     #[error("The order in patch list:\n{patch}\n doesn't match {directive} list:\n{order}\n")]
     Order { patch: String, directive: String, order: String },
     #[error("map: {map} does not contain declared merge key: {key}")]
@@ -58,12 +66,27 @@ impl PatchError {
     pub const REJECTED: &'static str =
         "the server rejected our request due to an error in our request";
 
+    /// Returns the error for a value of another Go type than `want`.
+    pub(crate) fn wrong_type(want: &'static str, value: &Value) -> Self {
+        let got = match value {
+            Value::Null => "%!s(<nil>)",
+            Value::Bool(_) => "bool",
+            Value::Number(number) if number.is_f64() => "float64",
+            Value::Number(_) => "int64",
+            Value::String(_) => "string",
+            Value::Array(_) => "[]interface {}",
+            Value::Object(_) => "map[string]interface {}",
+        };
+        Self::WrongType { want, got }
+    }
+
     /// Returns upstream's HTTP status for the error.
     pub fn code(&self) -> u16 {
         match self {
             Self::Decode(_)
             | Self::InvalidMergePatch
             | Self::InvalidDocument
+            | Self::NotMap(_)
             | Self::PrimitiveList
             | Self::RetainKeys
             | Self::SetElementOrder => 400,
@@ -75,10 +98,25 @@ impl PatchError {
             Self::Order { .. }
             | Self::NoMergeKey { .. }
             | Self::UndeclaredMergeKey(_)
+            | Self::WrongType { .. }
+            | Self::NoSuchList(_)
+            | Self::NoElements
             | Self::UnknownDirective { .. }
             | Self::MergeDirectiveInList
             | Self::MixedList(_) => 500,
         }
+    }
+}
+
+/// Returns the JSON type of a value, as Go's decoder names it.
+pub fn json_word(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
     }
 }
 

@@ -1,16 +1,15 @@
-//! JSON patch (RFC 6902) and JSON merge patch (RFC 7396).
+//! JSON patch (RFC 6902) and JSON merge patch (RFC 7396), with the deviations of upstream's library.
+//!
+//! Upstream's operations differ from the RFC: a test of a missing member for null passes, a replacement adds a missing
+//! member, a copy of a missing member adds null, and negative indexes count from the end of a list. The text before the
+//! first slash of a path is ignored.
 
 use std::io;
 
 use api_meta::{Budget, BudgetExceeded, JsonError, budget::MAX_DEPTH};
-use json_patch::{
-    PatchOperation,
-    jsonptr::{Pointer, PointerBuf},
-};
-use serde::Deserialize as _;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::error::PatchError;
+use crate::error::{PatchError, json_word};
 
 /// Upstream's limit on the operations of one JSON patch, which bounds the work for a small request.
 pub const MAX_JSON_PATCH_OPERATIONS: usize = 10_000;
@@ -24,50 +23,224 @@ const MAX_JSON_PATCH_MOVES: usize = 20_000_000;
 /// Applies a JSON patch document to a copy of `object`.
 pub fn json_patch(object: &Value, patch: &[u8]) -> Result<Value, PatchError> {
     let mut budget = Budget::object();
-    let mut operations = budget.json(patch).map_err(|error| match error {
+    let operations = budget.json(patch).map_err(|error| match error {
         JsonError::Exceeded(exceeded) => PatchError::Exceeded(exceeded),
         JsonError::Syntax(error) => PatchError::Decode(error.to_string()),
     })?;
-    // A Go program that has no operations encodes its empty list as null.
-    if operations.is_null() {
-        return Ok(object.clone());
-    }
-    let got = operations.as_array().map_or(0, Vec::len);
+    let operations = Operation::list(operations)?;
+    let got = operations.len();
     if got > MAX_JSON_PATCH_OPERATIONS {
         return Err(PatchError::TooManyOperations { max: MAX_JSON_PATCH_OPERATIONS, got });
     }
-    set_missing_values(&mut operations);
-    let operations = json_patch::Patch::deserialize(operations)
-        .map_err(|error| PatchError::Decode(error.to_string()))?;
     let mut patched = object.clone();
     let mut growth = Growth { budget, copied: 0, moved: 0 };
-    for operation in operations.iter() {
+    for operation in operations {
         api_meta::steps::spend(1);
-        if is_absence_test(operation, &patched) {
-            continue;
-        }
-        let addition = addition(operation, &patched);
-        let operation = addition.as_ref().unwrap_or(operation);
-        growth.allow(operation, &patched)?;
-        json_patch::patch_unsafe(&mut patched, std::slice::from_ref(operation)).map_err(
-            |error| match error.kind {
-                json_patch::PatchErrorKind::TestFailed => PatchError::TestFailed,
-                _ => PatchError::Operation(error.to_string()),
-            },
-        )?;
+        operation.apply(&mut patched, &mut growth)?;
     }
     Ok(patched)
 }
 
-/// Sets the missing values of operations to null, as upstream does: Go programs may leave out empty values.
-fn set_missing_values(operations: &mut Value) {
-    for operation in operations.as_array_mut().into_iter().flatten() {
-        if let Some(members) = operation.as_object_mut()
-            && let Some("add" | "replace" | "test") = members.get("op").and_then(Value::as_str)
-        {
-            members.entry("value").or_insert(Value::Null);
+/// An operation of a JSON patch. Its members are read when it is applied.
+struct Operation {
+    op: Option<String>,
+    path: Option<String>,
+    from: Option<String>,
+    /// A missing value is null: Go programs may leave out empty values.
+    value: Value,
+}
+
+impl Operation {
+    /// Reads the operations of a patch. A Go program that has none encodes its empty list as null.
+    fn list(patch: Value) -> Result<Vec<Self>, PatchError> {
+        match patch {
+            Value::Null => Ok(Vec::new()),
+            Value::Array(items) => items.into_iter().map(Self::read).collect(),
+            other => Err(wrong_type(&other, "value of type []handlers.jsonPatchOp")),
         }
     }
+
+    fn read(item: Value) -> Result<Self, PatchError> {
+        let mut members = match item {
+            Value::Null => Map::new(),
+            Value::Object(members) => members,
+            other => return Err(wrong_type(&other, "value of type handlers.jsonPatchOp")),
+        };
+        let mut text = |name: &str| match members.remove(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(other) => {
+                let field = format!("struct field jsonPatchOp.{name} of type string");
+                Err(wrong_type(&other, &field))
+            }
+        };
+        let (op, path, from) = (text("op")?, text("path")?, text("from")?);
+        Ok(Self { op, path, from, value: members.remove("value").unwrap_or_default() })
+    }
+
+    fn apply(self, object: &mut Value, growth: &mut Growth) -> Result<(), PatchError> {
+        let Self { op, path, from, value } = self;
+        let op = op.unwrap_or_else(|| "unknown".to_owned());
+        let needed = |member: Option<String>, name: &str| {
+            member.ok_or_else(|| {
+                PatchError::Operation(format!("{op} operation, missing {name} field"))
+            })
+        };
+        match op.as_str() {
+            "add" => add(object, &needed(path, "path")?, value, growth),
+            "remove" => remove(object, &needed(path, "path")?, growth).map(drop),
+            "replace" => replace(object, &needed(path, "path")?, value, growth),
+            "test" => test(object, &needed(path, "path")?, &value),
+            "move" => {
+                let moved = remove(object, &needed(from, "from")?, growth)?;
+                add(object, &needed(path, "path")?, moved, growth)
+            }
+            "copy" => {
+                let source = needed(from, "from")?;
+                let copied = Place::find(object, &source)?.get()?.cloned().unwrap_or_default();
+                growth.copy(&copied)?;
+                add(object, &needed(path, "path")?, copied, growth)
+            }
+            _ => Err(PatchError::Operation(format!("Unexpected kind: {op}"))),
+        }
+    }
+}
+
+fn wrong_type(value: &Value, place: &str) -> PatchError {
+    PatchError::Decode(format!("json: cannot unmarshal {} into Go {place}", json_word(value)))
+}
+
+/// The place that a path names: an object or a list, and a key or an index in it.
+struct Place<'a> {
+    parent: &'a mut Value,
+    key: String,
+}
+
+impl<'a> Place<'a> {
+    fn find(object: &'a mut Value, path: &str) -> Result<Self, PatchError> {
+        let missing = || PatchError::Operation(format!("doc is missing path: {path:?}"));
+        let mut parts = path.split('/').skip(1).map(unescape).peekable();
+        let mut parent = object;
+        while let Some(key) = parts.next() {
+            if parts.peek().is_none() {
+                return Ok(Self { parent, key });
+            }
+            let next = Self { parent, key }.into_value().ok_or_else(missing)?;
+            parent = Some(next).filter(|v| v.is_object() || v.is_array()).ok_or_else(missing)?;
+        }
+        Err(missing())
+    }
+
+    fn into_value(self) -> Option<&'a mut Value> {
+        match self.parent {
+            Value::Object(members) => members.get_mut(&self.key),
+            Value::Array(items) => {
+                let at = index(&self.key, items.len())?;
+                items.get_mut(at)
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the value. A missing member of an object is `None`, a missing item of a list is an error.
+    fn get(&self) -> Result<Option<&Value>, PatchError> {
+        match &*self.parent {
+            Value::Array(items) => {
+                let found = index(&self.key, items.len()).and_then(|at| items.get(at));
+                found.map(Some).ok_or_else(|| invalid_index(&self.key))
+            }
+            parent => Ok(parent.get(&self.key)),
+        }
+    }
+}
+
+fn invalid_index(key: &str) -> PatchError {
+    PatchError::Operation(format!("Unable to access invalid index: {key}"))
+}
+
+/// Decodes a step of a path.
+fn unescape(step: &str) -> String {
+    step.replace("~1", "/").replace("~0", "~")
+}
+
+/// Parses an index of a list. Negative ones count from `length`. The result may be `length` or more.
+fn index(text: &str, length: usize) -> Option<usize> {
+    let number: isize = text.parse().ok()?;
+    if number < 0 { length.checked_sub(number.unsigned_abs()) } else { number.try_into().ok() }
+}
+
+fn add(
+    object: &mut Value,
+    path: &str,
+    value: Value,
+    growth: &mut Growth,
+) -> Result<(), PatchError> {
+    growth.put(path, &value)?;
+    let Place { parent, key } = Place::find(object, path)?;
+    match parent {
+        Value::Array(items) if key == "-" => items.push(value),
+        Value::Array(items) => {
+            // A negative index counts the place behind the last item, too.
+            let at = index(&key, items.len() + 1).filter(|at| *at <= items.len());
+            let at = at.ok_or_else(|| invalid_index(&key))?;
+            growth.shift(items.len() - at)?;
+            items.insert(at, value);
+        }
+        parent => {
+            parent.as_object_mut().map(|members| members.insert(key, value));
+        }
+    }
+    Ok(())
+}
+
+fn remove(object: &mut Value, path: &str, growth: &mut Growth) -> Result<Value, PatchError> {
+    let Place { parent, key } = Place::find(object, path)?;
+    match parent {
+        Value::Array(items) => {
+            let at = index(&key, items.len()).filter(|at| *at < items.len());
+            let at = at.ok_or_else(|| invalid_index(&key))?;
+            growth.shift(items.len() - at)?;
+            Ok(items.remove(at))
+        }
+        parent => {
+            let removed = parent.as_object_mut().and_then(|members| members.remove(&key));
+            removed.ok_or_else(|| {
+                PatchError::Operation(format!("Unable to remove nonexistent key: {key}"))
+            })
+        }
+    }
+}
+
+fn replace(
+    object: &mut Value,
+    path: &str,
+    value: Value,
+    growth: &mut Growth,
+) -> Result<(), PatchError> {
+    growth.put(path, &value)?;
+    if path.is_empty() {
+        if !value.is_object() && !value.is_array() {
+            let text = "replace operation value must be object or array";
+            return Err(PatchError::Operation(text.to_owned()));
+        }
+        *object = value;
+        return Ok(());
+    }
+    let place = Place::find(object, path)?;
+    place.get()?;
+    match place.parent {
+        Value::Object(members) => drop(members.insert(place.key, value)),
+        _ => drop(place.into_value().map(|old| *old = value)),
+    }
+    Ok(())
+}
+
+fn test(object: &mut Value, path: &str, value: &Value) -> Result<(), PatchError> {
+    let equal = match path {
+        "" => object == value,
+        _ => Place::find(object, path)?.get()?.unwrap_or(&Value::Null) == value,
+    };
+    if equal { Ok(()) } else { Err(PatchError::TestFailed) }
 }
 
 /// The accumulated growth by the operations of one patch. Each operation is checked before it runs, because a few
@@ -82,63 +255,26 @@ struct Growth {
 }
 
 impl Growth {
-    fn allow(&mut self, operation: &PatchOperation, object: &Value) -> Result<(), PatchError> {
-        match operation {
-            PatchOperation::Move(step) => {
-                self.shift(&step.from, object)?;
-                self.shift(&step.path, object)?;
-            }
-            PatchOperation::Add(_) | PatchOperation::Remove(_) | PatchOperation::Copy(_) => {
-                self.shift(operation.path(), object)?;
-            }
-            PatchOperation::Replace(_) | PatchOperation::Test(_) => {}
-        }
-        match operation {
-            PatchOperation::Add(add) => self.put(&add.path, &add.value),
-            PatchOperation::Replace(replace) => self.put(&replace.path, &replace.value),
-            PatchOperation::Move(step) => match step.from.resolve(object) {
-                Ok(moved) => self.put(&step.path, moved),
-                // A missing source is reported by the operation itself.
-                Err(_) => Ok(()),
-            },
-            PatchOperation::Copy(copy) => self.copy(&copy.from, &copy.path, object),
-            PatchOperation::Remove(_) | PatchOperation::Test(_) => Ok(()),
-        }
-    }
-
     /// Counts the items after a position in a list.
-    fn shift(&mut self, path: &Pointer, object: &Value) -> Result<(), PatchError> {
-        let Some((parent, place)) = path.split_back() else { return Ok(()) };
-        if let Ok(Value::Array(items)) = parent.resolve(object)
-            && let Ok(index) = place.encoded().parse::<usize>()
-        {
-            self.moved += items.len().saturating_sub(index);
-        }
+    fn shift(&mut self, items: usize) -> Result<(), PatchError> {
+        self.moved += items;
         let (moved, max) = (self.moved, MAX_JSON_PATCH_MOVES);
         if moved > max { Err(PatchError::MovesTooMuch { moved, max }) } else { Ok(()) }
     }
 
-    fn copy(
-        &mut self,
-        from: &PointerBuf,
-        path: &PointerBuf,
-        object: &Value,
-    ) -> Result<(), PatchError> {
-        let Ok(source) = from.resolve(object) else { return Ok(()) };
+    /// Counts the bytes of a copied value.
+    fn copy(&mut self, value: &Value) -> Result<(), PatchError> {
         let mut length = Length(0);
         // Counting cannot fail.
-        let _ = serde_json::to_writer(&mut length, source);
+        let _ = serde_json::to_writer(&mut length, value);
         self.copied += length.0;
-        if self.copied > MAX_JSON_PATCH_COPIES {
-            let (copied, max) = (self.copied, MAX_JSON_PATCH_COPIES);
-            return Err(PatchError::CopiesTooMuch { copied, max });
-        }
-        self.put(path, source)
+        let (copied, max) = (self.copied, MAX_JSON_PATCH_COPIES);
+        if copied > max { Err(PatchError::CopiesTooMuch { copied, max }) } else { Ok(()) }
     }
 
     /// Charges a value at a path, whose length is the value's depth.
-    fn put(&mut self, path: &Pointer, value: &Value) -> Result<(), PatchError> {
-        let steps = path.count();
+    fn put(&mut self, path: &str, value: &Value) -> Result<(), PatchError> {
+        let steps = path.split('/').skip(1).count();
         if steps > MAX_DEPTH {
             return Err(BudgetExceeded::Depth(MAX_DEPTH).into());
         }
@@ -164,32 +300,41 @@ impl io::Write for Length {
     }
 }
 
-/// Reports whether the operation tests a missing value for null. Upstream accepts this test, unlike the RFC.
-fn is_absence_test(operation: &PatchOperation, object: &Value) -> bool {
-    let PatchOperation::Test(test) = operation else { return false };
-    test.value.is_null() && test.path.resolve(object).is_err()
-}
-
-/// Returns the addition of a member that an operation replaces and the object lacks. Upstream accepts this operation,
-/// unlike the RFC: external-snapshotter replaces the annotations of objects that have none.
-fn addition(operation: &PatchOperation, object: &Value) -> Option<PatchOperation> {
-    let PatchOperation::Replace(replace) = operation else { return None };
-    let (parent, member) = replace.path.split_back()?;
-    let members = parent.resolve(object).ok()?.as_object()?;
-    if members.contains_key(&*member.decoded()) {
-        return None;
-    }
-    let (path, value) = (replace.path.clone(), replace.value.clone());
-    Some(PatchOperation::Add(json_patch::AddOperation { path, value }))
-}
-
-/// Merges `patch` into `object`: null removes a member, objects are merged, other values replace.
+/// Merges `patch` into `object`: null removes a member, objects are merged, other values replace. As upstream, nulls
+/// are also removed from objects within added lists.
 pub fn merge_patch(object: &mut Value, patch: &Value) -> Result<(), PatchError> {
-    if !patch.is_object() {
-        return Err(PatchError::InvalidMergePatch);
+    match (object, patch) {
+        (Value::Object(members), Value::Object(patch)) => {
+            merge(members, patch);
+            Ok(())
+        }
+        (_, Value::Object(_) | Value::Null) => Err(PatchError::InvalidMergePatch),
+        (_, patch) => Err(wrong_type(patch, "value of type map[string]interface {}")),
     }
-    json_patch::merge(object, patch);
-    Ok(())
+}
+
+fn merge(members: &mut Map<String, Value>, patch: &Map<String, Value>) {
+    for (name, new) in patch {
+        api_meta::steps::spend(1);
+        match (members.get_mut(name), new) {
+            (_, Value::Null) => drop(members.remove(name)),
+            (Some(Value::Object(old)), Value::Object(new)) => merge(old, new),
+            // Upstream replaces an object by a list without a look into the list.
+            (Some(Value::Object(_)), new) => drop(members.insert(name.clone(), new.clone())),
+            (_, new) => drop(members.insert(name.clone(), without_nulls(new))),
+        }
+    }
+}
+
+fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Object(members) => {
+            let kept = members.iter().filter(|(_, value)| !value.is_null());
+            kept.map(|(name, value)| (name.clone(), without_nulls(value))).collect()
+        }
+        Value::Array(items) => items.iter().map(without_nulls).collect(),
+        scalar => scalar.clone(),
+    }
 }
 
 #[cfg(test)]
@@ -236,8 +381,49 @@ mod tests {
         assert_eq!(json_patch(&object, b"null").unwrap(), object);
         let patch = br#"[{"op": "add", "path": "/a/b"}, {"op": "test", "path": "/a/b"}]"#;
         assert_eq!(json_patch(&object, patch).unwrap(), json!({"a": {"b": null}}));
-        for hostile in ["[null]", "[[]]", "[{}]", r#"[{"op": 1}]"#, r#"{"op": "add"}"#] {
+        for hostile in ["[[]]", r#"[{"op": 1}]"#, r#"{"op": "add"}"#] {
             assert_eq!(json_patch(&object, hostile.as_bytes()).unwrap_err().code(), 400);
+        }
+        for rejected in ["[null]", "[{}]", r#"[{"op": "add", "value": 1}]"#] {
+            assert_eq!(json_patch(&object, rejected.as_bytes()).unwrap_err().code(), 422);
+        }
+    }
+
+    #[test]
+    fn follows_deviations_of_upstream() {
+        let object = json!({"a": {"b": 1}, "list": [1, 2, 3]});
+        let cases = [
+            (
+                json!([{"op": "copy", "from": "/a/none", "path": "/a/c"}]),
+                Some(("/a/c", json!(null))),
+            ),
+            (json!([{"op": "move", "from": "/a/none", "path": "/a/c"}]), None),
+            (json!([{"op": "add", "path": "a/b", "value": 2}]), Some(("/b", json!(2)))),
+            (json!([{"op": "add", "path": "", "value": {}}]), None),
+            (json!([{"op": "replace", "path": "", "value": {"c": 1}}]), Some(("/c", json!(1)))),
+            (json!([{"op": "replace", "path": "", "value": 1}]), None),
+            (json!([{"op": "add", "path": "/list/-1", "value": 4}]), Some(("/list/3", json!(4)))),
+            (json!([{"op": "remove", "path": "/list/-1"}]), Some(("/list/1", json!(2)))),
+            (
+                json!([{"op": "replace", "path": "/list/-3", "value": 0}]),
+                Some(("/list/0", json!(0))),
+            ),
+            (json!([{"op": "replace", "path": "/list/-4", "value": 0}]), None),
+            (json!([{"op": "add", "path": "/list/01", "value": 9}]), Some(("/list/1", json!(9)))),
+            (json!([{"op": "add", "path": "/list/4", "value": 9}]), None),
+            (json!([{"op": "test", "path": "/none/b", "value": null}]), None),
+            (json!([{"op": "test", "path": "/list/3", "value": null}]), None),
+            (json!([{"op": "burn", "path": "/a"}]), None),
+        ];
+        for (patch, want) in cases {
+            let result = json_patch(&object, patch.to_string().as_bytes());
+            match (result, want) {
+                (Ok(patched), Some((path, value))) => {
+                    assert_eq!(patched.pointer(path), Some(&value), "{patch}");
+                }
+                (Err(error), None) => assert_eq!(error.code(), 422, "{patch}"),
+                (result, _) => panic!("{patch}: {result:?}"),
+            }
         }
     }
 
@@ -337,11 +523,13 @@ mod tests {
     }
 
     #[test]
-    fn merge_patch_follows_the_rfc() {
+    fn merge_patch_removes_nulls() {
         let mut object = json!({"a": {"b": 1, "c": 2}, "l": [1, 2], "x": 1});
         merge_patch(&mut object, &json!({"a": {"b": null, "d": 4}, "l": [3], "y": {"z": null}}))
             .unwrap();
         assert_eq!(object, json!({"a": {"c": 2, "d": 4}, "l": [3], "x": 1, "y": {}}));
+        merge_patch(&mut object, &json!({"l": [{"b": null}], "a": [{"b": null}]})).unwrap();
+        assert_eq!(object, json!({"a": [{"b": null}], "l": [{}], "x": 1, "y": {}}));
         assert_eq!(merge_patch(&mut object, &json!([1])).unwrap_err().code(), 400);
     }
 }

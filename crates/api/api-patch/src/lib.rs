@@ -18,6 +18,7 @@ mod fuzzed;
 mod json;
 mod last_applied;
 mod managed;
+mod scale;
 mod strategic;
 #[cfg(test)]
 mod testing;
@@ -29,8 +30,9 @@ pub use apply::{ApplyError, apply};
 pub use configuration::{ConfigurationError, merge_configuration};
 pub use conflict::{Conflict, Conflicts};
 pub use context::{Context, Versions};
-pub use error::{PatchError, go_print};
+pub use error::{PatchError, go_print, json_word};
 pub use fieldset::{FieldSet, FieldSetError};
 pub use json::{MAX_JSON_PATCH_OPERATIONS, json_patch, merge_patch};
+pub use scale::{owners_in_parent, owners_in_scale};
 pub use strategic::strategic;
 pub use update::{created, update};

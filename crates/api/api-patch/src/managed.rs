@@ -100,8 +100,13 @@ pub(crate) fn decode(value: Value, trusted: bool) -> Option<Vec<Entry>> {
     }
 }
 
-/// Stores entries in upstream's order: appliers first, then by time.
-pub(crate) fn store(object: &mut Value, mut entries: Vec<Entry>) {
+/// Stores entries in the object.
+pub(crate) fn store(object: &mut Value, entries: Vec<Entry>) {
+    put(object, encode(entries));
+}
+
+/// Encodes entries in upstream's order: appliers first, then by time.
+pub(crate) fn encode(mut entries: Vec<Entry>) -> Value {
     entries.retain(|entry| !entry.fields.is_empty());
     entries.sort_by(|a, b| {
         let key = |e: &Entry| (e.operation, e.time.clone().unwrap_or_default());
@@ -111,8 +116,7 @@ pub(crate) fn store(object: &mut Value, mut entries: Vec<Entry>) {
             rest(a).cmp(&rest(b))
         })
     });
-    let list: Vec<Value> = entries.into_iter().map(Entry::encode).collect();
-    put(object, Value::Array(list));
+    entries.into_iter().map(Entry::encode).collect()
 }
 
 /// Sets `metadata.managedFields`, or removes it if the list is empty.

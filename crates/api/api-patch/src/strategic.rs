@@ -1,6 +1,6 @@
 //! Strategic merge patch: a merge patch that merges lists by the merge keys in the schema.
 //!
-//! Directives: `$patch: replace | delete | merge` in a map, `$patch: replace | delete` in an item of a merged list,
+//! Directives: `$patch: replace | delete` in a map, `$patch: replace | delete` in an item of a merged list,
 //! `$deleteFromPrimitiveList/<field>`, `$setElementOrder/<field>` and `$retainKeys`.
 
 mod directive;
@@ -13,7 +13,7 @@ mod tests;
 use api_schema::{NodeId, Schema};
 use serde_json::Value;
 
-use crate::error::PatchError;
+use crate::error::{PatchError, json_word};
 
 /// Applies a strategic merge patch. `node` is the schema of `object`; without it, lists are replaced. After an error,
 /// `object` is unspecified.
@@ -23,8 +23,11 @@ pub fn strategic(
     object: &mut Value,
     patch: &Value,
 ) -> Result<(), PatchError> {
-    let (Value::Object(original), Value::Object(patch)) = (object, patch) else {
-        return Err(PatchError::InvalidDocument);
-    };
-    merge::merge_map(schema, node, original, patch)
+    match (object, patch) {
+        (Value::Object(original), Value::Object(patch)) => {
+            merge::merge_map(schema, node, original, patch)
+        }
+        (_, Value::Null) => Ok(()),
+        (_, patch) => Err(PatchError::NotMap(json_word(patch))),
+    }
 }

@@ -6,38 +6,22 @@ use crate::error::{PatchError, go_print};
 
 pub(super) const PATCH: &str = "$patch";
 pub(super) const RETAIN_KEYS: &str = "$retainKeys";
-pub(super) const DELETE_FROM_LIST: &str = "$deleteFromPrimitiveList/";
-pub(super) const SET_ELEMENT_ORDER: &str = "$setElementOrder/";
+pub(super) const DELETE_FROM_LIST: &str = "$deleteFromPrimitiveList";
+pub(super) const SET_ELEMENT_ORDER: &str = "$setElementOrder";
 
-pub(super) fn is_directive(name: &str) -> bool {
-    name == PATCH
-        || name == RETAIN_KEYS
-        || name.starts_with(DELETE_FROM_LIST)
-        || name.starts_with(SET_ELEMENT_ORDER)
-}
-
-/// Returns a patch's value without nulls and directives, for a place without an original value.
+/// Returns a patch's value for a place without an original value of the same type: without nulls, and without maps that
+/// have a `$patch`. Other directives are kept, and reported as unknown fields when the object is decoded.
 pub(super) fn clean(patch: &Value) -> Option<Value> {
     api_meta::steps::spend(1);
     match patch {
-        Value::Null => None,
-        Value::Object(map) => match map.get(PATCH).and_then(Value::as_str) {
-            Some("delete") => None,
-            _ => Some(Value::Object(clean_map(map))),
-        },
-        Value::Array(items) => Some(Value::Array(
-            items.iter().filter(|item| !is_special(item)).filter_map(clean).collect(),
-        )),
+        Value::Object(map) if map.contains_key(PATCH) => None,
+        Value::Object(map) => {
+            let kept = map.iter().filter(|(_, value)| !value.is_null());
+            Some(kept.filter_map(|(name, value)| Some((name.clone(), clean(value)?))).collect())
+        }
+        Value::Array(items) => Some(items.iter().filter_map(clean).collect()),
         scalar => Some(scalar.clone()),
     }
-}
-
-pub(super) fn clean_map(patch: &Map<String, Value>) -> Map<String, Value> {
-    patch
-        .iter()
-        .filter(|(name, _)| !is_directive(name))
-        .filter_map(|(name, value)| Some((name.clone(), clean(value)?)))
-        .collect()
 }
 
 /// Reports whether a list item is a directive.

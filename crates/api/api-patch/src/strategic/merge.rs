@@ -7,11 +7,11 @@ use serde_json::{Map, Value};
 
 use super::{
     directive::{
-        DELETE_FROM_LIST, PATCH, RETAIN_KEYS, SET_ELEMENT_ORDER, clean, clean_map, is_directive,
-        is_special, unknown_directive,
+        DELETE_FROM_LIST, PATCH, RETAIN_KEYS, SET_ELEMENT_ORDER, clean, is_special,
+        unknown_directive,
     },
     member::{Member, member},
-    order::{check_order, order_list, reorder},
+    order::{check_order, no_merge_key, reorder},
 };
 use crate::error::{PatchError, go_print};
 
@@ -23,9 +23,10 @@ pub(super) fn merge_map(
     patch: &Map<String, Value>,
 ) -> Result<(), PatchError> {
     match patch.get(PATCH).map(|d| (d.as_str(), d)) {
-        None | Some((Some("merge"), _)) => {}
+        None => {}
         Some((Some("replace"), _)) => {
-            *original = clean_map(patch);
+            original.clone_from(patch);
+            original.remove(PATCH);
             return Ok(());
         }
         Some((Some("delete"), _)) => {
@@ -35,26 +36,21 @@ pub(super) fn merge_map(
         Some((_, directive)) => return Err(unknown_directive(directive, patch)),
     }
     retain_keys(original, patch)?;
-    for (name, value) in patch {
-        if let Some(field) = name.strip_prefix(DELETE_FROM_LIST) {
-            delete_primitives(original, field, value)?;
-        }
-    }
-    for (name, value) in patch {
-        if name.starts_with('$') && is_directive(name) {
-            continue;
-        }
-        let order = patch.get(&format!("{SET_ELEMENT_ORDER}{name}"));
-        merge_member(schema, &member(schema, node, name), original, name, value, order)?;
-    }
+    let mut ordered = HashSet::new();
     for (name, order) in patch {
-        if let Some(field) = name.strip_prefix(SET_ELEMENT_ORDER)
-            && !patch.contains_key(field)
-            && let Some(Value::Array(items)) = original.get_mut(field)
-        {
-            let member = member(schema, node, field);
-            let before = items.clone();
-            reorder(&member, items, order_list(order)?, &before)?;
+        if let Some(rest) = name.strip_prefix(SET_ELEMENT_ORDER) {
+            let order = list(order)?;
+            let field = rest.strip_prefix('/').ok_or(PatchError::SetElementOrder)?;
+            merge_ordered(schema, node, original, patch.get(field), field, order)?;
+            ordered.extend([name.as_str(), field]);
+        }
+    }
+    for (name, value) in patch {
+        if let Some(rest) = name.strip_prefix(DELETE_FROM_LIST) {
+            let field = rest.strip_prefix('/').ok_or(PatchError::PrimitiveList)?;
+            delete_from_list(original, field, value)?;
+        } else if name != RETAIN_KEYS && !ordered.contains(name.as_str()) {
+            merge_member(schema, &member(schema, node, name), original, name, value)?;
         }
     }
     Ok(())
@@ -66,7 +62,6 @@ fn merge_member(
     original: &mut Map<String, Value>,
     name: &str,
     patch: &Value,
-    order: Option<&Value>,
 ) -> Result<(), PatchError> {
     api_meta::steps::spend(1);
     if patch.is_null() {
@@ -75,23 +70,64 @@ fn merge_member(
     }
     match (original.get_mut(name), patch) {
         (Some(Value::Object(old)), Value::Object(new)) if !member.opaque => {
-            merge_map(schema, member.node, old, new)?;
+            merge_map(schema, member.node, old, new)
         }
-        (Some(Value::Array(old)), Value::Array(new)) if member.patch.merge => {
-            merge_list(schema, member, old, new, order, name)?;
-        }
-        (found, patch) => {
-            let absent = found.is_none();
-            if absent && let (Value::Array(new), Some(order)) = (patch, order) {
-                check_order(member, new, order_list(order)?)?;
-            }
+        (Some(Value::Array(old)), Value::Array(new)) => merge_list(schema, member, old, new, name),
+        (_, patch) => {
             match clean(patch) {
                 Some(value) => original.insert(name.to_owned(), value),
                 None => original.remove(name),
             };
+            Ok(())
         }
     }
-    Ok(())
+}
+
+/// Merges a list with a `$setElementOrder`, and orders it.
+fn merge_ordered(
+    schema: &Schema,
+    node: Option<NodeId>,
+    original: &mut Map<String, Value>,
+    patch: Option<&Value>,
+    name: &str,
+    order: &[Value],
+) -> Result<(), PatchError> {
+    let (old, new) = (original.get(name).map(list).transpose()?, patch.map(list).transpose()?);
+    let member = member(schema, node, name);
+    if member.item.is_none() {
+        return Err(PatchError::NoSuchList(name.to_owned()));
+    }
+    let items = new.map_or(&[][..], Vec::as_slice);
+    check_order(&member, items, order)?;
+    let mut before = old.cloned().unwrap_or_default();
+    if old.is_none() && new.is_none() {
+        return Ok(());
+    }
+    element_kind(&before, items)?.ok_or(PatchError::NoElements)?;
+    let merged = match (original.get_mut(name), new) {
+        (Some(Value::Array(items)), Some(new)) => {
+            merge_items(schema, &member, items, new, name)?;
+            if member.patch.merge {
+                // As upstream, which reads positions from the old list's memory, after deletions moved items and
+                // additions filled the free capacity. Clients see the resulting order.
+                before = items.iter().take(before.len()).cloned().collect();
+            }
+            items
+        }
+        (Some(Value::Array(items)), None) => items,
+        (_, new) => {
+            let added = new.into_iter().flatten().filter_map(clean).collect();
+            let slot = original.entry(name.to_owned()).or_insert(Value::Null);
+            *slot = Value::Array(added);
+            let Value::Array(items) = slot else { return Ok(()) };
+            items
+        }
+    };
+    reorder(&member, merged, order, &before)
+}
+
+fn list(value: &Value) -> Result<&Vec<Value>, PatchError> {
+    value.as_array().ok_or_else(|| PatchError::wrong_type("[]interface {}", value))
 }
 
 /// Removes the members of `original` that a `$retainKeys` list does not name.
@@ -104,7 +140,9 @@ fn retain_keys(
     let list: HashSet<&str> = list.iter().filter_map(Value::as_str).collect();
     let retained = |name: &str| list.contains(name);
     for (name, value) in patch {
-        if !value.is_null() && !is_directive(name) && !retained(name) {
+        let directive = [RETAIN_KEYS, DELETE_FROM_LIST, SET_ELEMENT_ORDER];
+        let is_directive = directive.iter().any(|prefix| name.starts_with(prefix));
+        if !value.is_null() && !is_directive && !retained(name) {
             return Err(PatchError::RetainKeys);
         }
     }
@@ -112,46 +150,50 @@ fn retain_keys(
     Ok(())
 }
 
-/// Merges `patch` into `original` and orders the result by `$setElementOrder`, or else by the patch's own order. Items
-/// that only the server has keep their relative positions.
+/// Merges `patch` into `original` and orders the result by the patch's own order. Items that only the server has keep
+/// their relative positions.
 fn merge_list(
     schema: &Schema,
     member: &Member,
     original: &mut Vec<Value>,
     patch: &[Value],
-    order: Option<&Value>,
     name: &str,
 ) -> Result<(), PatchError> {
-    let order = order.map(order_list).transpose()?;
-    if let Some(order) = order {
-        check_order(member, patch, order)?;
-    }
-    if original.is_empty() && patch.is_empty() {
+    let before = original.clone();
+    merge_items(schema, member, original, patch, name)?;
+    let plain: Vec<Value> = patch.iter().filter(|item| !is_special(item)).cloned().collect();
+    if member.patch.merge { reorder(member, original, &plain, &before) } else { Ok(()) }
+}
+
+/// Merges the items of `patch` into `original`. A list without the merge strategy is replaced as it is.
+fn merge_items(
+    schema: &Schema,
+    member: &Member,
+    original: &mut Vec<Value>,
+    patch: &[Value],
+    name: &str,
+) -> Result<(), PatchError> {
+    if !member.patch.merge {
+        *original = patch.to_vec();
         return Ok(());
     }
-    let maps = element_kind(original.iter().chain(patch))?;
-    let mut before = original.clone();
-    let plain: Vec<Value> = patch.iter().filter(|item| !is_special(item)).cloned().collect();
-    if maps {
-        let key = member.patch.merge_key.as_deref();
-        let key = key.ok_or_else(|| PatchError::UndeclaredMergeKey(name.to_owned()))?;
-        if apply_special(original, patch, key)? {
-            *original = plain.iter().filter_map(clean).collect();
-            return Ok(());
-        }
-        merge_maps(schema, member, original, &plain, key)?;
-    } else {
-        let known: HashSet<&Value> = before.iter().collect();
+    let Some(maps) = element_kind(original, patch)? else { return Ok(()) };
+    if !maps {
+        let known: HashSet<Value> = original.iter().cloned().collect();
         let mut added = HashSet::new();
-        let new = plain.iter().filter(|item| !known.contains(item) && added.insert(*item));
+        let new = patch.iter().filter(|item| !known.contains(item) && added.insert(*item));
         original.extend(new.cloned());
+        return Ok(());
     }
-    if order.is_some() {
-        // As upstream, which reads positions from the old list's memory, after deletions moved items and additions
-        // filled the free capacity. Clients see the resulting order.
-        before = original.iter().take(before.len()).cloned().collect();
+    let key = member.patch.merge_key.as_deref();
+    let key = key.ok_or_else(|| PatchError::UndeclaredMergeKey(name.to_owned()))?;
+    let replaced = apply_special(original, patch, key)?;
+    let plain: Vec<Value> = patch.iter().filter(|item| !is_special(item)).cloned().collect();
+    if replaced {
+        *original = plain;
+        return Ok(());
     }
-    reorder(member, original, order.unwrap_or(&plain), &before)
+    merge_maps(schema, member, original, &plain, key)
 }
 
 /// Merges each patch item into the item with its key, or appends it.
@@ -180,11 +222,8 @@ fn merge_maps(
                 }
             }
             _ => {
-                let Some(new) = clean(item) else { continue };
-                if new.get(key) == Some(value) {
-                    places.insert(value.clone(), original.len());
-                }
-                original.push(new);
+                places.insert(value.clone(), original.len());
+                original.push(item.clone());
             }
         }
     }
@@ -213,38 +252,33 @@ fn apply_special(
     Ok(replace)
 }
 
-/// Executes a `$deleteFromPrimitiveList/<field>` directive.
-fn delete_primitives(
+/// Executes a `$deleteFromPrimitiveList/<field>` directive. Values that are not lists are ignored.
+fn delete_from_list(
     original: &mut Map<String, Value>,
     field: &str,
     values: &Value,
 ) -> Result<(), PatchError> {
-    let values = values.as_array().ok_or(PatchError::PrimitiveList)?;
-    if values.iter().any(|v| v.is_object() || v.is_array()) {
-        return Err(PatchError::PrimitiveList);
-    }
-    if let Some(Value::Array(items)) = original.get_mut(field) {
+    if let (Some(Value::Array(items)), Value::Array(values)) = (original.get_mut(field), values)
+        && element_kind(items, values)? == Some(false)
+    {
         let values: HashSet<&Value> = values.iter().collect();
         items.retain(|item| !values.contains(item));
     }
     Ok(())
 }
 
-/// Returns `true` for a list of maps and `false` for a list of scalars.
-fn element_kind<'a>(items: impl Iterator<Item = &'a Value>) -> Result<bool, PatchError> {
-    let mut kind = None;
-    for item in items {
-        if item.is_array() {
+/// Returns `true` for lists of maps and `false` for lists of scalars. Returns `None` if both lists are empty.
+fn element_kind(original: &[Value], patch: &[Value]) -> Result<Option<bool>, PatchError> {
+    let mut first = None;
+    for item in original.iter().chain(patch) {
+        let first = *first.get_or_insert(item);
+        if first.is_array() {
             return Err(PatchError::ListOfLists);
         }
-        let maps = item.is_object();
-        if *kind.get_or_insert(maps) != maps {
-            return Err(PatchError::MixedList(item.to_string()));
+        if std::mem::discriminant(first) != std::mem::discriminant(item) {
+            let list = |items: &[Value]| go_print(&Value::Array(items.to_vec()));
+            return Err(PatchError::MixedList(format!("[{} {}]", list(original), list(patch))));
         }
     }
-    Ok(kind.unwrap_or(false))
-}
-
-fn no_merge_key(item: &Value, key: &str) -> PatchError {
-    PatchError::NoMergeKey { map: go_print(item), key: key.to_owned() }
+    Ok(first.map(Value::is_object))
 }

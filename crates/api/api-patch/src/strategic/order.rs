@@ -10,19 +10,24 @@ use super::{
 };
 use crate::error::{PatchError, go_print};
 
-pub(super) fn order_list(order: &Value) -> Result<&Vec<Value>, PatchError> {
-    order.as_array().ok_or(PatchError::SetElementOrder)
-}
-
 /// Checks that the patch's items are listed in its `$setElementOrder` and have the same order.
 pub(super) fn check_order(
     member: &Member,
     patch: &[Value],
     order: &[Value],
 ) -> Result<(), PatchError> {
+    if order.is_empty() {
+        return Ok(());
+    }
     let mut places = order.iter();
     for item in patch.iter().filter(|item| !is_special(item)) {
-        if !places.any(|place| is_same_item(member, place, item)) {
+        let wanted = required_identity(member, item)?;
+        let mut found = false;
+        while !found && let Some(place) = places.next() {
+            api_meta::steps::spend(1);
+            found = required_identity(member, place)? == wanted;
+        }
+        if !found {
             return Err(PatchError::Order {
                 patch: go_print(&Value::Array(patch.to_vec())),
                 directive: SET_ELEMENT_ORDER.to_owned(),
@@ -45,7 +50,8 @@ pub(super) fn reorder(
     let (mut ordered, mut own): (Vec<Value>, Vec<Value>) =
         items.drain(..).partition(|item| order.get(item).is_some());
     ordered.sort_by_cached_key(|item| order.get(item));
-    own.sort_by_cached_key(|item| before.get(item));
+    // Items that are new and not in an empty order come last.
+    own.sort_by_cached_key(|item| before.get(item).unwrap_or(usize::MAX));
     let mut own = own.into_iter().peekable();
     for item in ordered {
         let here = before.get(&item);
@@ -91,8 +97,15 @@ fn identity<'v>(member: &Member, item: &'v Value) -> Option<&'v Value> {
     }
 }
 
-/// Reports whether two items are the same, by merge key or value.
-fn is_same_item(member: &Member, a: &Value, b: &Value) -> bool {
-    api_meta::steps::spend(1);
-    identity(member, a).is_some_and(|a| identity(member, b) == Some(a))
+/// Like [`identity`], with upstream's error for an item that has none.
+fn required_identity<'v>(member: &Member, item: &'v Value) -> Result<&'v Value, PatchError> {
+    let Some(key) = member.patch.merge_key.as_deref() else { return Ok(item) };
+    if !item.is_object() {
+        return Err(PatchError::wrong_type("map[string]interface {}", item));
+    }
+    item.get(key).ok_or_else(|| no_merge_key(item, key))
+}
+
+pub(super) fn no_merge_key(item: &Value, key: &str) -> PatchError {
+    PatchError::NoMergeKey { map: go_print(item), key: key.to_owned() }
 }

@@ -119,13 +119,23 @@ fn merges() {
             json!({"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}}),
             json!({"spec": {"strategy": {"type": "Recreate"}}}),
         ),
-        // Directives in a value without an original.
+        // Directives in a value without an original: maps with `$patch` are dropped, other directives stay.
         (
             json!({"spec": {}}),
             json!({"spec": {
                 "$setElementOrder/containers": [{"name": "a"}],
-                "containers": [{"name": "a", "image": null, "$setElementOrder/ports": []}]}}),
-            containers(json!([{"name": "a"}])),
+                "containers": [{"name": "a", "image": null}, {"name": "b", "$patch": "replace"}],
+                "strategy": {"$retainKeys": ["type"]}}}),
+            json!({"spec": {
+                "containers": [{"name": "a"}], "strategy": {"$retainKeys": ["type"]}}}),
+        ),
+        // An empty order checks nothing, and a list of another type deletes nothing.
+        (
+            json!({"metadata": {"finalizers": ["a", "b"]}}),
+            json!({"metadata": {
+                "$setElementOrder/finalizers": [], "finalizers": ["c"],
+                "$deleteFromPrimitiveList/labels": ["a"]}}),
+            json!({"metadata": {"finalizers": ["a", "b", "c"]}}),
         ),
     ];
     for (original, patch, want) in cases {
@@ -153,13 +163,26 @@ fn reports_errors_in_upstream_words() {
             "invalid patch format of retainKeys",
         ),
         (
-            json!({"metadata": {"$deleteFromPrimitiveList/finalizers": "a"}}),
+            json!({"metadata": {"labels": {"$patch": "merge"}}}),
+            "unknown patch type: merge in map: map[$patch:merge]",
+        ),
+        (
+            json!({"metadata": {"$deleteFromPrimitiveList": ["a"]}}),
             "invalid patch format of primitive list",
         ),
         (
-            json!({"spec": {"$setElementOrder/containers": 1, "containers": []}}),
+            json!({"metadata": {"$setElementOrder": ["a"]}}),
             "invalid patch format of setElementOrder list",
         ),
+        (
+            json!({"spec": {"$setElementOrder/containers": 1, "containers": []}}),
+            "expected a []interface {}, but received a int64",
+        ),
+        (
+            json!({"spec": {"$setElementOrder/containers": ["a"], "containers": [{"name": "a"}]}}),
+            "expected a map[string]interface {}, but received a string",
+        ),
+        (containers(json!(["x"])), "list element types are not identical: [[map[name:a]] [x]]"),
     ];
     let original = json!({
         "metadata": {"labels": {"a": "1"}, "finalizers": ["a"]},
