@@ -25,7 +25,7 @@ pub enum FieldSelectorError {
     Term { selector: String, term: String },
     #[error("invalid field selector: invalid escape sequence: {0}")]
     Escape(String),
-    #[error("invalid field selector: unescaped character in value: '{0}'")]
+    #[error("invalid field selector: unescaped character in value: {}", u32::from(*.0))]
     Unescaped(char),
 }
 

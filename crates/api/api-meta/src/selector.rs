@@ -2,7 +2,6 @@ use std::{fmt, str::FromStr};
 
 use crate::{
     field::{FieldError, Path},
-    quote::go_quote,
     steps, validation,
 };
 
@@ -291,12 +290,10 @@ impl<'a> Parser<'a> {
             match self.peek() {
                 Token::End => return Ok(requirements),
                 Token::Word(_) | Token::Sign("!") => {
-                    let requirement = self.requirement();
-                    requirements.push(
-                        requirement.map_err(|e| {
-                            SelectorError(format!("unable to parse requirement: {e}"))
-                        })?,
-                    );
+                    let requirement = self.requirement().map_err(|error| {
+                        SelectorError(format!("unable to parse requirement: {error}"))
+                    });
+                    requirements.push(requirement?);
                 }
                 other => return Err(unexpected(other, "!, identifier, or 'end of string'")),
             }
@@ -318,12 +315,16 @@ impl<'a> Parser<'a> {
             Token::Word(key) => key,
             other => return Err(unexpected(&other, "identifier")),
         };
-        if matches!(self.peek(), Token::End | Token::Sign(",")) {
+        // Upstream's parser reports an invalid key without a path.
+        let wrong = validation::qualified_name(key);
+        if !wrong.is_empty() {
+            let error = FieldError::invalid(&Path::new("<nil>"), key, wrong.join("; "));
+            return Err(SelectorError(error.to_string()));
+        }
+        // After a negated key, the caller accepts only the end of the requirement.
+        if negated || matches!(self.peek(), Token::End | Token::Sign(",")) {
             let operator = if negated { Operator::DoesNotExist } else { Operator::Exists };
             return Requirement::new(key, operator, Vec::new());
-        }
-        if negated {
-            return Err(unexpected(self.peek(), "',' or 'end of string'"));
         }
         let operator = match self.next() {
             Token::Word("in") => Operator::In,
@@ -354,7 +355,9 @@ impl<'a> Parser<'a> {
     fn set(&mut self) -> Result<Vec<String>, SelectorError> {
         match self.next() {
             Token::Sign("(") => {}
-            other => return Err(unexpected(&other, "'('")),
+            other => {
+                return Err(SelectorError(format!("found '{}' expected: '('", other.text())));
+            }
         }
         let mut values = Vec::new();
         // The word between two separators; `None` is the empty value.
@@ -367,6 +370,7 @@ impl<'a> Parser<'a> {
                     values.push(pending.unwrap_or("").to_owned());
                     return Ok(values);
                 }
+                other if pending.is_some() => return Err(unexpected(&other, "',' or ')'")),
                 other => return Err(unexpected(&other, "',', ')' or identifier")),
             }
         }
@@ -378,13 +382,6 @@ impl FromStr for Selector {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Ok(Self::new(Parser { tokens: tokens(text), at: 0 }.selector()?))
-    }
-}
-
-impl SelectorError {
-    /// Returns the API's message for a selector that cannot be parsed.
-    pub fn as_bad_request(&self, selector: &str) -> String {
-        format!("unable to parse label selector {}: {self}", go_quote(selector))
     }
 }
 

@@ -23,14 +23,15 @@ impl Filter {
         let labels = match query.get("labelSelector").filter(|s| !s.is_empty()) {
             Some(text) => {
                 let selector: Result<Selector, _> = text.parse();
-                Some(selector.map_err(|e: SelectorError| {
-                    Box::new(Status::bad_request(e.as_bad_request(text)))
-                })?)
+                Some(
+                    selector
+                        .map_err(|e: SelectorError| Box::new(Status::bad_request(e.to_string())))?,
+                )
             }
             None => None,
         };
         let fields = match query.get("fieldSelector").filter(|s| !s.is_empty()) {
-            Some(text) => field_terms(text, &definition.selectable)?,
+            Some(text) => field_terms(text, definition)?,
             None => Vec::new(),
         };
         Ok(Self { labels, fields, namespaced: definition.namespaced })
@@ -88,14 +89,24 @@ impl Filter {
 
 fn field_terms(
     text: &str,
-    selectable: &[Selectable],
+    definition: &Definition,
 ) -> Result<Vec<(usize, bool, String)>, Box<Status>> {
+    let selectable = &definition.selectable;
+    // Upstream names the common fields only for kinds without fields of their own.
+    let common = definition.custom.is_none() && selectable.len() == Selectable::COMMON;
     let selector: FieldSelector = text
         .parse()
         .map_err(|e: FieldSelectorError| Box::new(Status::bad_request(e.to_string())))?;
     let terms = selector.terms.iter().map(|term| {
         let index = selectable.iter().position(|s| *s.name == *term.field).ok_or_else(|| {
-            let message = format!("field label not supported: {}", term.field);
+            let message = if common {
+                format!(
+                    "{:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
+                    term.field
+                )
+            } else {
+                format!("field label not supported: {}", term.field)
+            };
             Box::new(Status::bad_request(message))
         })?;
         Ok((index, term.equal, term.value.clone()))
