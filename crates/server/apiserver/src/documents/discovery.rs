@@ -229,7 +229,7 @@ fn shown_group(kinds: &Kinds, group: &Group<'_>) -> Value {
 }
 
 fn aggregated_group(group: &str, versions: Vec<Value>) -> Value {
-    let mut metadata = json!({"creationTimestamp": null});
+    let mut metadata = json!({});
     if !group.is_empty() {
         metadata.put(&["name"], json!(group));
     }
@@ -258,9 +258,16 @@ fn remote_version(version: &str, learned: Option<&RemoteApi>) -> Value {
 
 fn aggregated_resource(definition: &Definition, served: &ServedVersion) -> Value {
     let scope = if definition.namespaced { "Namespaced" } else { "Cluster" };
+    // As upstream, which leaves out the version of built-in kinds that is the resource's own.
+    let response_kind = |group: &str, version: &str, kind: &str| {
+        let own =
+            definition.custom.is_none() && (group, version) == (&*served.group, &*served.version);
+        let (group, version) = if own { ("", "") } else { (group, version) };
+        json!({"group": group, "version": version, "kind": kind})
+    };
     let mut entry = json!({
         "resource": *definition.plural,
-        "responseKind": {"group": *served.group, "version": *served.version, "kind": *served.kind},
+        "responseKind": response_kind(&served.group, &served.version, &served.kind),
         "scope": scope,
         "singularResource": *served.singular,
         "verbs": served.verbs,
@@ -277,7 +284,7 @@ fn aggregated_resource(definition: &Definition, served: &ServedVersion) -> Value
         .map(|s| {
             json!({
                 "subresource": *s.name,
-                "responseKind": {"group": *s.group, "version": *s.version, "kind": *s.kind},
+                "responseKind": response_kind(&s.group, &s.version, &s.kind),
                 "verbs": s.verbs,
             })
         })
