@@ -94,23 +94,28 @@ impl DeleteOptions {
                 Box::new(Status::bad_request(format!("decoding DeleteOptions: {e}")))
             })?
         };
-        let policy = options.propagation_policy.as_deref();
+        options.validate()?;
+        options.apply_dry_run(call);
+        Ok(options)
+    }
+
+    /// Rejects unknown and contradictory options.
+    pub(crate) fn validate(&self) -> Result<(), Box<Status>> {
+        let policy = self.propagation_policy.as_deref();
         let field = Path::new("propagationPolicy");
-        let mut errors: ErrorList =
-            options::dry_run_errors(options.dry_run.iter().map(String::as_str));
-        if let Some(policy) = policy.filter(|_| options.orphan_dependents.is_some()) {
+        let mut errors = ErrorList::new();
+        if let Some(policy) = policy.filter(|_| self.orphan_dependents.is_some()) {
             let detail = "orphanDependents and deletionPropagation cannot be both set";
             errors.push(FieldError::invalid(&field, policy, detail));
         }
         if let Some(other) =
             policy.filter(|p| !matches!(*p, "Foreground" | "Background" | "Orphan"))
         {
-            let known = ["Background", "Foreground", "Orphan", "nil"];
+            let known = ["Foreground", "Background", "Orphan", "nil"];
             errors.push(FieldError::not_supported(&field, other, &known));
         }
-        options::refuse("DeleteOptions", &errors)?;
-        options.apply_dry_run(call);
-        Ok(options)
+        errors.append(&mut options::dry_run_errors(&self.dry_run));
+        options::refuse("DeleteOptions", &errors)
     }
 
     /// Returns the propagation policy from either of its two fields.

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::call::Call;
 
-/// The maximum length of a field manager's name.
+/// The maximum length of a field manager's name, in bytes.
 const MANAGER_LENGTH: usize = 128;
 
 /// The handling of unknown and duplicate fields that a request chooses. The default is to warn.
@@ -65,16 +65,9 @@ pub(crate) fn check(call: &Call, apply: bool) -> Result<(), Box<Status>> {
             ));
         }
     }
-    let manager = query.get("fieldManager").unwrap_or_default();
-    if manager.chars().count() > MANAGER_LENGTH {
-        let detail = format!("may not be more than {MANAGER_LENGTH} bytes");
-        errors.push(FieldError::invalid(&Path::new("fieldManager"), manager, detail));
-    }
-    if manager.chars().any(char::is_control) {
-        let detail = "should only contain printable characters";
-        errors.push(FieldError::invalid(&Path::new("fieldManager"), manager, detail));
-    }
-    errors.append(&mut dry_run_errors(query.all("dryRun")));
+    errors.append(&mut manager_errors(query.get("fieldManager").unwrap_or_default()));
+    let stages: Vec<&str> = query.all("dryRun").collect();
+    errors.append(&mut dry_run_errors(&stages));
     let validation = query.get("fieldValidation").unwrap_or_default();
     if !matches!(validation, "" | "Ignore" | "Warn" | "Strict") {
         let known = ["", "Ignore", "Strict", "Warn"];
@@ -83,10 +76,28 @@ pub(crate) fn check(call: &Call, apply: bool) -> Result<(), Box<Status>> {
     refuse(kind, &errors)
 }
 
+/// Validates the name of a field manager.
+fn manager_errors(manager: &str) -> ErrorList {
+    let (field, mut errors) = (Path::new("fieldManager"), ErrorList::new());
+    if manager.len() > MANAGER_LENGTH {
+        errors.push(FieldError::too_long(&field, MANAGER_LENGTH));
+    }
+    for (at, character) in manager.char_indices().filter(|(_, c)| c.is_control()) {
+        let code = u32::from(character);
+        let detail = format!("invalid character U+{code:04X} (at position {at})");
+        errors.push(FieldError::invalid(&field, manager, detail));
+    }
+    errors
+}
+
 /// Rejects unknown values of `dryRun`, since ignoring them would execute the write.
-pub(crate) fn dry_run_errors<'a>(stages: impl Iterator<Item = &'a str>) -> ErrorList {
-    let unknown = stages.filter(|stage| *stage != "All");
-    unknown.map(|stage| FieldError::not_supported(&Path::new("dryRun"), stage, &["All"])).collect()
+pub(crate) fn dry_run_errors(stages: &[impl AsRef<str>]) -> ErrorList {
+    let stages: Vec<&str> = stages.iter().map(AsRef::as_ref).collect();
+    let mut errors = ErrorList::new();
+    if stages.iter().any(|stage| *stage != "All") {
+        errors.push(FieldError::not_supported(&Path::new("dryRun"), json!(stages), &["All"]));
+    }
+    errors
 }
 
 /// Returns the errors of options as a Status.

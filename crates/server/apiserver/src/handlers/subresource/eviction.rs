@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use api_meta::{
-    GroupResource, LabelSelector, Objects, Status, StatusCause, StatusDetails, Tree as _,
+    GroupResource, LabelSelector, Objects, Status, StatusCause, StatusDetails, StatusReason,
+    Tree as _,
 };
 use serde_json::{Value, json};
 
@@ -39,6 +40,7 @@ pub(super) async fn create(state: &State, call: &Call) -> Answer {
         options => serde_json::from_value(options.clone())
             .map_err(|e| Box::new(Status::bad_request(format!("decoding DeleteOptions: {e}"))))?,
     };
+    options.validate()?;
     options.apply_dry_run(call);
     let read = [GroupResource::PODS, GroupResource::new("policy", "poddisruptionbudgets")];
     state.cache.consistent(&read).await.map_err(store_status)?;
@@ -93,10 +95,9 @@ async fn check_budgets(state: &State, call: &Call, pod: &Value) -> Result<(), Bo
         [] => return Ok(()),
         [one] => one,
         _ => {
-            return Err(Box::new(Status::internal(
-                "This pod has more than one PodDisruptionBudget, which the eviction subresource \
-                 does not support.",
-            )));
+            let message = "This pod has more than one PodDisruptionBudget, which the eviction \
+                           subresource does not support.";
+            return Err(Box::new(Status::failure(500, StatusReason::Unknown, message)));
         }
     };
     let conditions = pod.items("status.conditions");
@@ -151,7 +152,7 @@ fn disrupt(budget: Option<&Value>, pod: &str) -> Result<Value, Box<Status>> {
     };
     if budget.int("status.observedGeneration") < budget.int("metadata.generation") {
         let message =
-            format!("The disruption budget {name} is still being processed by the state.");
+            format!("The disruption budget {name} is still being processed by the server.");
         return refuse(message, SOON);
     }
     let allowed = budget.int("status.disruptionsAllowed");
