@@ -146,6 +146,20 @@ pub fn decode_value(
     cx.finish(node, value, |error| DecodeError::Syntax(error.to_string()))
 }
 
+/// Decodes JSON without a schema. The findings are the duplicate members.
+pub fn decode_untyped(json: &[u8]) -> Result<Decoded, DecodeError> {
+    let mut cx = Cx::new(Schema::builtin(), Fill::Given);
+    let mut deserializer = serde_json::Deserializer::from_slice(json);
+    let seed = Seed { cx: &mut cx, node: &ANY, typed: false };
+    let value = seed.deserialize(&mut deserializer);
+    let value = value.and_then(|value| deserializer.end().map(|()| value));
+    if let Some(exceeded) = cx.budget.exceeded() {
+        return Err(exceeded.into());
+    }
+    let value = value.map_err(|error| DecodeError::Syntax(syntax_message(&error, json)))?;
+    Ok(Decoded { value: value.unwrap_or_default(), findings: cx.findings })
+}
+
 /// Drops unknown members and returns their paths.
 pub fn prune(schema: &Schema, node: NodeId, value: &mut Value) -> Result<Vec<String>, DecodeError> {
     let decoded = decode_value(schema, node, value.take(), Fill::Given)?;

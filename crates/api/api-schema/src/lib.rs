@@ -29,7 +29,9 @@ mod structural;
 mod validate;
 
 pub use conversions::{Conversion, conversion};
-pub use decode::{DecodeError, Decoded, Finding, TypeError, decode, decode_value, prune};
+pub use decode::{
+    DecodeError, Decoded, Finding, TypeError, decode, decode_untyped, decode_value, prune,
+};
 pub use fill::{Fill, apply_defaults, apply_member_defaults, write_nulls};
 pub use node::{
     Field, ListType, Lookup, Node, NodeId, Patch, Pattern, Presence, ProtoPath, Rules, Shape,

@@ -92,6 +92,20 @@ impl Call {
         }
     }
 
+    /// Returns the error for an object with another name than the URL, or without one.
+    pub(crate) fn wrong_name(&self, name: &str) -> Box<Status> {
+        let wanted = &self.path.name;
+        let message = match name {
+            "" => format!(
+                "the name of the object ({wanted} based on URL) was undeterminable: name must be provided"
+            ),
+            name => format!(
+                "the name of the object ({name}) does not match the name on the URL ({wanted})"
+            ),
+        };
+        Box::new(Status::bad_request(message))
+    }
+
     /// Adds the request's object to the audit record.
     pub(crate) fn requested(&self, object: &Value) {
         if let Some(audited) = &self.audited {

@@ -13,7 +13,7 @@ use super::{
     attributes::Attributes,
     authorization::{check_further_permissions, validate_permissions},
     call::Call,
-    decode,
+    decode::{self, ExpectedType},
     expiry::seconds_to_live,
     meta,
     state::State,
@@ -135,7 +135,10 @@ async fn attempt(
     }
     meta::check_namespace(definition, &mut new, &call.path.namespace)?;
     check_version(call, stored, &new)?;
-    meta::keep_immutable_fields(definition, &old, &mut new)?;
+    if call.method == Method::PUT {
+        meta::check_uid(definition, &old, &new)?;
+    }
+    meta::keep_immutable_fields(&old, &mut new);
     if !update.track {
         meta::forget_owners(&mut new);
     }
@@ -146,14 +149,15 @@ async fn attempt(
         decode::own_defaults(call.served(), definition, &mut new);
     }
     if update.track {
-        track(call, Some(&old), &mut new);
+        let expected = ExpectedType::of(definition, call.served());
+        track(call, expected, Some(&old), &mut new);
     }
     prepare(state, call, update.part, &old, &mut new)?;
     if let (None, Some((admission, attributes))) = (update.view, &admission) {
         let changed = admission.admit(attributes, &mut new).await?;
         if changed {
             // Webhooks must not set fields that the caller may not set.
-            meta::keep_immutable_fields(definition, &old, &mut new)?;
+            meta::keep_immutable_fields(&old, &mut new);
             prepare(state, call, update.part, &old, &mut new)?;
             decode::defaults(call.served(), definition, &mut new)?;
         }
@@ -334,13 +338,14 @@ pub(super) fn ending(
 }
 
 /// Updates `managedFields`.
-pub(super) fn track(call: &Call, old: Option<&Value>, new: &mut Value) {
-    with_patch_context(call, |context| api_patch::update(context, old, new));
+pub(super) fn track(call: &Call, expected: ExpectedType<'_>, old: Option<&Value>, new: &mut Value) {
+    with_patch_context(call, expected, |context| api_patch::update(context, old, new));
 }
 
 /// Returns the `managedFields` of most new objects as JSON, and sets those of the others.
 pub(super) fn track_encoded(call: &Call, new: &mut Value) -> Option<Vec<u8>> {
-    with_patch_context(call, |context| {
+    let expected = ExpectedType::of(&call.resource.definition, call.served());
+    with_patch_context(call, expected, |context| {
         let encoded = api_patch::created(context, new);
         if encoded.is_none() {
             api_patch::update(context, None, new);
@@ -349,16 +354,24 @@ pub(super) fn track_encoded(call: &Call, new: &mut Value) -> Option<Vec<u8>> {
     })
 }
 
-fn with_patch_context<T>(call: &Call, record: impl FnOnce(&api_patch::Context<'_>) -> T) -> T {
-    let served = call.served();
+/// Calls `record` with the context of a write of an object of the expected type: the resource's own, or Scale.
+pub(super) fn with_patch_context<T>(
+    call: &Call,
+    expected: ExpectedType<'_>,
+    record: impl FnOnce(&api_patch::Context<'_>) -> T,
+) -> T {
     let (manager, now) = (call.manager(), clock::now().to_string());
-    let reset = decode::reset_fields(call);
+    // A Scale has one version, and every field of it can be changed.
+    let whole = *expected.kind == *call.served().kind;
+    let reset = if whole { decode::reset_fields(call) } else { None };
+    let versions: Option<&dyn api_patch::Versions> =
+        if whole { Some(&*call.resource.definition) } else { None };
     record(&api_patch::Context {
-        schema: &served.schema,
-        node: Some(served.node),
+        schema: expected.schema,
+        node: Some(expected.node),
         manager: &manager,
-        api_version: &served.api_version,
-        versions: Some(&*call.resource.definition),
+        api_version: expected.api_version,
+        versions,
         subresource: &call.path.subresource,
         now: &now,
         reset: reset.as_ref(),

@@ -16,7 +16,7 @@ use super::{
     body::read_body,
     call::Call,
     change::{allocate, drop_disabled_fields, invalid, track, track_encoded, warn_of},
-    decode,
+    decode::{self, ExpectedType},
     expiry::seconds_to_live,
     meta, options,
     read::answer_object,
@@ -76,7 +76,8 @@ pub(super) async fn insert(
     if tracked && !state.webhooks.any() && !state.policies.any() {
         managed = track_encoded(call, &mut tree);
     } else if tracked {
-        track(call, None, &mut tree);
+        let expected = ExpectedType::of(&call.resource.definition, call.served());
+        track(call, expected, None, &mut tree);
     }
     let changed = admission::admit(state, &attributes, &mut tree).await?;
     // Admission may have moved the object to another namespace, which the caller may not be allowed to write to.

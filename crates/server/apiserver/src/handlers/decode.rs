@@ -188,10 +188,10 @@ pub(crate) enum AppliedEncoding {
 /// Decodes an applied configuration without defaults.
 pub(crate) fn decode_applied(
     call: &Call,
+    expected: ExpectedType<'_>,
     body: &Bytes,
     encoding: AppliedEncoding,
 ) -> Result<Value, Box<Status>> {
-    let expected = ExpectedType::of(&call.resource.definition, call.served());
     let YamlDocument { value: tree, duplicates } = match encoding {
         AppliedEncoding::Yaml => api_codec::yaml_document(body)
             .map_err(|e| Box::new(Status::bad_request(format!("error decoding YAML: {e}"))))?,
@@ -202,14 +202,22 @@ pub(crate) fn decode_applied(
             YamlDocument { value, ..YamlDocument::default() }
         }
     };
-    if tree["apiVersion"].as_str().is_none_or(str::is_empty)
-        || tree["kind"].as_str().is_none_or(str::is_empty)
-    {
-        return Err(Box::new(Status::bad_request(
-            "apiVersion and kind must be set in an applied configuration",
-        )));
+    if !tree.is_object() && !tree.is_null() {
+        return Err(Box::new(Status::bad_request(format!(
+            "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot \
+             unmarshal {} into Go value of type map[string]interface {{}}",
+            api_patch::json_word(&tree)
+        ))));
     }
-    check_tree_type(&tree, expected)?;
+    if !expected.is_type_of(&tree) {
+        let (api_version, kind) = (tree.text("apiVersion"), tree.text("kind"));
+        let named = match api_version.matches('/').count() {
+            0 => format!("/{api_version}, Kind={kind}"),
+            1 => format!("{api_version}, Kind={kind}"),
+            _ => "/, Kind=".to_owned(),
+        };
+        return Err(Box::new(Status::bad_request(format!("invalid object type: {named}"))));
+    }
     let (schema, node) = (expected.schema, expected.node);
     let mut decoded = match api_schema::decode_value(schema, node, tree.clone(), Fill::Given) {
         // Unknown fields and fields of a wrong type cannot be owned. The apply itself rejects them, with every
@@ -236,16 +244,18 @@ pub(crate) fn decode_applied(
 }
 
 /// Decodes a patched tree like a body. Upstream converts the result of a `strategic` merge patch, and quotes the patch
-/// in errors. It decodes the results of other patches, and quotes these.
+/// in errors. It decodes the results of other patches, and quotes these. `findings` are those of the patch itself.
 ///
 /// Decoding consumes the tree. For an error, `again` computes it once more.
 pub(crate) fn decode_patched(
     call: &Call,
+    expected: ExpectedType<'_>,
     tree: Value,
     again: impl Fn() -> Result<Value, Box<Status>>,
     strategic: Option<&Value>,
+    findings: Vec<String>,
 ) -> Result<Value, Box<Status>> {
-    decode_again(call, tree, Fill::Defaults, |_, error| {
+    decode_again(call, expected, tree, Fill::Defaults, findings, |error| {
         let detail = match (&error, strategic) {
             (TreeError::Type(DecodeError::Type(error)), Some(_)) => error.conversion().to_owned(),
             _ => error.to_string(),
@@ -259,12 +269,17 @@ pub(crate) fn decode_patched(
     })
 }
 
-/// Decodes the result of an apply.
-pub(crate) fn decode_merged(call: &Call, tree: Value) -> Result<Value, Box<Status>> {
-    let (namespace, name) = (tree.namespace().to_owned(), tree.name().to_owned());
-    decode_again(call, tree, Fill::Applied, |expected, error| match error {
+/// Decodes the result of an apply. `namespace` is that of the configuration, which errors name.
+pub(crate) fn decode_merged(
+    call: &Call,
+    expected: ExpectedType<'_>,
+    tree: Value,
+    namespace: &str,
+) -> Result<Value, Box<Status>> {
+    let name = tree.name().to_owned();
+    decode_again(call, expected, tree, Fill::Applied, Vec::new(), |error| match error {
         TreeError::Type(error) if !expected.custom => {
-            expected.unconvertible(&namespace, &name, &error.to_string())
+            expected.unconvertible(namespace, &name, &error.to_string())
         }
         error => expected.unreadable(error),
     })
@@ -287,19 +302,20 @@ struct StrictError(Vec<String>);
 
 fn decode_again(
     call: &Call,
+    expected: ExpectedType<'_>,
     tree: Value,
     fill: Fill,
-    reject: impl Fn(&ExpectedType<'_>, TreeError) -> Box<Status>,
+    mut findings: Vec<String>,
+    reject: impl Fn(TreeError) -> Box<Status>,
 ) -> Result<Value, Box<Status>> {
-    let expected = ExpectedType::of(&call.resource.definition, call.served());
     let (schema, node) = (expected.schema, expected.node);
     let decoded = api_schema::decode_value(schema, node, tree, fill);
     let mut decoded = decoded.map_err(|error| match error {
         DecodeError::Exceeded(_) => Box::new(Status::request_too_large(&error)),
-        error => reject(&expected, TreeError::Type(error)),
+        error => reject(TreeError::Type(error)),
     })?;
-    report_findings(call, &decoded, &[])
-        .map_err(|error| reject(&expected, TreeError::Strict(error)))?;
+    findings.extend(decoded.findings());
+    report_findings(call, findings, &[]).map_err(|error| reject(TreeError::Strict(error)))?;
     expected.put_type(&mut decoded.value)?;
     Ok(decoded.value)
 }
@@ -481,16 +497,16 @@ fn report(
     duplicates: &[String],
     expected: ExpectedType<'_>,
 ) -> Result<(), Box<Status>> {
-    report_findings(call, decoded, duplicates).map_err(|error| expected.unreadable(error))
+    report_findings(call, decoded.findings(), duplicates)
+        .map_err(|error| expected.unreadable(error))
 }
 
 /// Like [`report`], with the bare cause as the error.
 fn report_findings(
     call: &Call,
-    decoded: &api_schema::Decoded,
+    findings: Vec<String>,
     duplicates: &[String],
 ) -> Result<(), StrictError> {
-    let findings = decoded.findings();
     match validation(call) {
         Validation::Ignore => {}
         Validation::Warn => {

@@ -6,12 +6,11 @@ use serde_json::{Map, Value, json};
 use super::call::Call;
 use crate::{clock, registry::Definition};
 
-/// Restores fields that an update cannot change: identity, creation, deletion and generation. They may be omitted; a
-/// different UID is a conflict.
-pub(crate) fn keep_immutable_fields(
+/// Rejects another UID in an update by PUT, where it is a precondition.
+pub(crate) fn check_uid(
     definition: &Definition,
     old: &Value,
-    new: &mut Value,
+    new: &Value,
 ) -> Result<(), Box<Status>> {
     if let (Some(wanted), Some(uid)) = (new.opt_text("metadata.uid"), old.opt_text("metadata.uid"))
         && wanted != uid
@@ -22,16 +21,28 @@ pub(crate) fn keep_immutable_fields(
         );
         return Err(Box::new(Status::conflict(&definition.group_resource(), name, cause)));
     }
+    Ok(())
+}
+
+/// Restores fields that an update cannot change: creation, deletion and generation. The identity may be omitted;
+/// validation rejects another one, and a deletion that the server has not begun.
+pub(crate) fn keep_immutable_fields(old: &Value, new: &mut Value) {
     let (Some(old), Some(new)) =
         (old["metadata"].as_object(), new.at_mut("metadata").and_then(Value::as_object_mut))
     else {
-        return Ok(());
+        return;
     };
+    if new.get("uid").and_then(Value::as_str).is_none_or(str::is_empty)
+        && let Some(uid) = old.get("uid")
+    {
+        new.insert("uid".to_owned(), uid.clone());
+    }
+    if let Some(begun) = old.get("deletionTimestamp") {
+        new.insert("deletionTimestamp".to_owned(), begun.clone());
+    }
     for field in [
-        "uid",
         "creationTimestamp",
         "generation",
-        "deletionTimestamp",
         "deletionGracePeriodSeconds",
         "generateName",
         "namespace",
@@ -50,7 +61,6 @@ pub(crate) fn keep_immutable_fields(
         // Clients that drop managedFields do not intend to reset them. An empty list resets them.
         new.insert("managedFields".to_owned(), managed.clone());
     }
-    Ok(())
 }
 
 /// Removes the single empty entry that stands for no owners.

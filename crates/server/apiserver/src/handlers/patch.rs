@@ -1,27 +1,31 @@
 //! The four patch types and their application.
 
 use api_meta::{
-    Budget, BudgetExceeded, FieldError, GroupKind, JsonError, Path, Status, StatusCause,
-    StatusDetails, StatusReason, Tree as _,
+    BudgetExceeded, FieldError, GroupKind, Path, Status, StatusCause, StatusDetails, StatusReason,
+    Tree as _,
 };
+use api_schema::{DecodeError, Decoded};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::{
     call::Call,
-    decode::{self, AppliedEncoding},
+    change::with_patch_context,
+    decode::{self, AppliedEncoding, ExpectedType},
     options,
 };
-use crate::clock;
 
-/// A parsed patch.
+/// A parsed patch. A body that cannot be read is rejected when the patch is applied, because a missing object is
+/// reported first.
 pub(crate) enum Patch {
-    Json(Bytes),
-    Merge(Value),
-    Strategic(Value),
+    Json(Bytes, Result<Decoded, DecodeError>),
+    Merge(Result<Decoded, DecodeError>),
+    Strategic(Result<Decoded, DecodeError>),
     Apply { configuration: Value, manager: String, force: bool },
 }
 
+const JSON: &str = "application/json-patch+json";
+const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const APPLY_YAML: &str = "application/apply-patch+yaml";
 const APPLY_CBOR: &str = "application/apply-patch+cbor";
@@ -29,7 +33,7 @@ const APPLY_CBOR: &str = "application/apply-patch+cbor";
 /// Returns the error for an unsupported media type. Custom kinds do not support strategic merge patches, because their
 /// schemas have no merge keys.
 fn unsupported(call: &Call) -> Box<Status> {
-    let mut accepted = vec!["application/json-patch+json", "application/merge-patch+json"];
+    let mut accepted = vec![JSON, MERGE];
     if call.resource.definition.custom.is_none() {
         accepted.push(STRATEGIC);
     }
@@ -41,70 +45,80 @@ fn unsupported(call: &Call) -> Box<Status> {
 }
 
 impl Patch {
-    pub(crate) fn parse(call: &Call, body: &Bytes) -> Result<Self, Box<Status>> {
+    pub(crate) fn parse(
+        call: &Call,
+        expected: ExpectedType<'_>,
+        body: &Bytes,
+    ) -> Result<Self, Box<Status>> {
         let content_type = decode::media_type(call);
-        let tree = |body: &Bytes| {
-            Budget::object().json(body).map_err(|error| match error {
-                JsonError::Exceeded(BudgetExceeded::Memory(_)) => {
-                    Box::new(Status::request_too_large(error))
-                }
-                error => Box::new(Status::bad_request(format!("error decoding patch: {error}"))),
-            })
-        };
-        let value = |body: &Bytes| tree(body).inspect(|patch| call.requested(patch));
+        let read =
+            || api_schema::decode_untyped(body).inspect(|patch| call.requested(&patch.value));
         let query = &call.info.query;
+        let strategic = call.resource.definition.custom.is_none();
         let applied = match content_type {
             APPLY_YAML => Some(AppliedEncoding::Yaml),
             APPLY_CBOR if call.encodings.cbor => Some(AppliedEncoding::Cbor),
-            _ => None,
+            JSON | MERGE => None,
+            STRATEGIC if strategic => None,
+            _ => return Err(unsupported(call)),
         };
         options::check(call, applied.is_some())?;
         if let Some(encoding) = applied {
             let manager = query.get("fieldManager").unwrap_or_default().to_owned();
-            let configuration = decode::decode_applied(call, body, encoding)?;
+            let configuration = decode::decode_applied(call, expected, body, encoding)?;
             call.requested(&configuration);
             return Ok(Self::Apply { configuration, manager, force: query.flag("force") });
         }
-        match content_type {
-            "application/json-patch+json" => {
-                if call.audited.is_some()
-                    && let Ok(patch) = tree(body)
-                {
-                    call.requested(&patch);
-                }
-                Ok(Self::Json(body.clone()))
-            }
-            "application/merge-patch+json" => value(body).map(Self::Merge),
-            STRATEGIC if call.resource.definition.custom.is_none() => {
-                value(body).map(Self::Strategic)
-            }
-            _ => Err(unsupported(call)),
-        }
+        Ok(match content_type {
+            JSON => Self::Json(body.clone(), read()),
+            MERGE => Self::Merge(read()),
+            _ => Self::Strategic(read()),
+        })
     }
 
     pub(crate) fn is_apply(&self) -> bool {
         matches!(self, Self::Apply { .. })
     }
 
-    /// Returns the patched tree without decoding it. A strategic merge without a schema is a merge patch.
-    pub(crate) fn apply_untyped(&self, call: &Call, current: &Value) -> Result<Value, Box<Status>> {
-        let refuse = |error: api_patch::PatchError| Box::new(patch_status(call, &error));
-        match self {
-            Self::Json(patch) => api_patch::json_patch(current, patch).map_err(refuse),
-            Self::Merge(patch)
-            | Self::Strategic(patch)
-            | Self::Apply { configuration: patch, .. } => {
-                let mut object = current.clone();
-                api_patch::merge_patch(&mut object, patch).map_err(refuse)?;
-                Ok(object)
+    /// Returns the body, or the Status for one that cannot be read.
+    fn body(&self) -> Result<&Decoded, Box<Status>> {
+        let (body, prefix) = match self {
+            Self::Json(_, body) | Self::Merge(body) => (body, "error decoding patch: "),
+            Self::Strategic(body) => (body, ""),
+            Self::Apply { .. } => return Err(Box::new(Status::internal("an apply has no body"))),
+        };
+        body.as_ref().map_err(|error| match error {
+            DecodeError::Exceeded(BudgetExceeded::Memory(_)) => {
+                Box::new(Status::request_too_large(error))
             }
+            error => Box::new(Status::bad_request(format!("{prefix}{error}"))),
+        })
+    }
+
+    /// Returns the unknown and duplicate members of the body itself.
+    fn findings(&self, body: &Decoded) -> Vec<String> {
+        let mut findings = body.findings();
+        if !matches!(self, Self::Json(..)) {
+            return findings;
         }
+        for (at, operation) in body.value.as_array().into_iter().flatten().enumerate() {
+            let known = ["op", "path", "from", "value"];
+            let names = operation.as_object().into_iter().flat_map(|members| members.keys());
+            let unknown = names.filter(|name| !known.contains(&name.as_str()));
+            findings.extend(unknown.map(|name| format!("unknown field \"[{at}].{name}\"")));
+        }
+        findings.into_iter().map(|finding| format!("json patch {finding}")).collect()
     }
 
     /// Returns the patched object. It is decoded with the schema, so that a patch can set only what a body can.
-    pub(crate) fn apply(&self, call: &Call, current: Option<&Value>) -> Result<Value, Box<Status>> {
+    pub(crate) fn apply(
+        &self,
+        call: &Call,
+        expected: ExpectedType<'_>,
+        current: Option<&Value>,
+    ) -> Result<Value, Box<Status>> {
         if let Self::Apply { configuration, manager, force } = self {
-            return apply(call, current, configuration, manager, *force);
+            return apply(call, expected, current, configuration, manager, *force);
         }
         let Some(current) = current else {
             return Err(Box::new(Status::not_found(
@@ -112,54 +126,40 @@ impl Patch {
                 &call.path.name,
             )));
         };
-        let strategic = match self {
-            Self::Strategic(patch) => Some(patch),
-            _ => None,
-        };
-        let patched = || self.patched(call, current);
-        decode::decode_patched(call, patched()?, patched, strategic)
+        let body = self.body()?;
+        let strategic = matches!(self, Self::Strategic(_)).then_some(&body.value);
+        let patched = || self.patched(call, expected, current, body);
+        decode::decode_patched(call, expected, patched()?, patched, strategic, self.findings(body))
     }
 
-    /// Returns the patched tree with the kind, version and name of the current one.
-    fn patched(&self, call: &Call, current: &Value) -> Result<Value, Box<Status>> {
-        let served = call.served();
+    /// Returns the patched tree with the type and name of the current one.
+    fn patched(
+        &self,
+        call: &Call,
+        expected: ExpectedType<'_>,
+        current: &Value,
+        body: &Decoded,
+    ) -> Result<Value, Box<Status>> {
         let refuse = |error: api_patch::PatchError| Box::new(patch_status(call, &error));
+        let (schema, node) = (expected.schema, Some(expected.node));
         let mut patched = match self {
-            Self::Strategic(patch) => {
+            Self::Json(patch, _) => api_patch::json_patch(current, patch).map_err(refuse)?,
+            Self::Strategic(_) => {
                 let mut object = current.clone();
-                api_patch::strategic(&served.schema, Some(served.node), &mut object, patch)
-                    .map_err(refuse)?;
+                api_patch::strategic(schema, node, &mut object, &body.value).map_err(refuse)?;
                 object
             }
-            _ => self.apply_untyped(call, current)?,
+            _ => {
+                let mut object = current.clone();
+                api_patch::merge_patch(&mut object, &body.value).map_err(refuse)?;
+                object
+            }
         };
-        for (field, what) in [("kind", "kind"), ("apiVersion", "apiVersion")] {
-            let custom = call.resource.definition.custom.is_some();
-            if custom && patched[field] != current[field] && patched[field].is_string() {
-                let expected = current[field].as_str().unwrap_or_default();
-                let value = patched[field].as_str().unwrap_or_default();
-                let detail = format!("must be {expected}");
-                let error = FieldError::invalid(&Path::new(field), value, detail);
-                let named = patched.text("kind");
-                let kind = GroupKind::new(served.group.to_string(), named.to_owned());
-                return Err(Box::new(Status::invalid(&kind, &call.path.name, &[error])));
-            }
-            if patched[field] != current[field] && !patched[field].is_null() {
-                let message = format!(
-                    "the {what} in the patched data ({}) does not match the expected one ({})",
-                    patched[field], current[field]
-                );
-                return Err(Box::new(Status::bad_request(message)));
-            }
-        }
+        self.check_type(call, expected, current, &patched)?;
         // Metadata of another type is reported below.
         let has_metadata = patched["metadata"].is_object() || patched["metadata"].is_null();
         if has_metadata && patched["metadata"]["name"] != current["metadata"]["name"] {
-            return Err(Box::new(Status::bad_request(format!(
-                "the name of the object ({}) does not match the name on the URL ({})",
-                patched.name(),
-                call.path.name
-            ))));
+            return Err(call.wrong_name(patched.name()));
         }
         // An empty list resets the owners. A list without entries would mean that none were given.
         if let Some(owners) = patched.at_mut("metadata.managedFields")
@@ -169,41 +169,58 @@ impl Patch {
         }
         Ok(patched)
     }
+
+    /// Checks that a patch keeps the type. A strategic merge patch cannot change it, because upstream ignores these
+    /// members in the result.
+    fn check_type(
+        &self,
+        call: &Call,
+        expected: ExpectedType<'_>,
+        current: &Value,
+        patched: &Value,
+    ) -> Result<(), Box<Status>> {
+        let changed =
+            |field: &&str| patched[*field] != current[*field] && !patched[*field].is_null();
+        let Some(field) = ["kind", "apiVersion"].into_iter().find(changed) else { return Ok(()) };
+        let (kind, api_version) = (patched.text("kind"), patched.text("apiVersion"));
+        if matches!(self, Self::Strategic(_)) && patched[field].is_string() {
+            return Ok(());
+        }
+        if expected.custom && patched[field].is_string() {
+            let detail = format!("must be {}", current.text(field));
+            let error = FieldError::invalid(&Path::new(field), patched.text(field), detail);
+            let group = expected.api_version.split_once('/').map_or("", |(group, _)| group);
+            let kind = GroupKind::new(group.to_owned(), kind.to_owned());
+            return Err(Box::new(Status::invalid(&kind, &call.path.name, &[error])));
+        }
+        let detail = format!(
+            "no kind {kind:?} is registered for version {api_version:?} in scheme \
+             \"pkg/api/legacyscheme/scheme.go:30\""
+        );
+        let error = FieldError::invalid(&Path::new("patch"), patched.to_string(), detail);
+        Err(Box::new(Status::invalid(&GroupKind::new("", ""), "", &[error])))
+    }
 }
 
 fn apply(
     call: &Call,
+    expected: ExpectedType<'_>,
     current: Option<&Value>,
     configuration: &Value,
     manager: &str,
     force: bool,
 ) -> Result<Value, Box<Status>> {
-    let served = call.served();
     let name = configuration.name();
     if !name.is_empty() && name != call.path.name {
-        let message = format!(
-            "the name of the object ({name}) does not match the name on the URL ({})",
-            call.path.name
-        );
-        return Err(Box::new(Status::bad_request(message)));
+        return Err(call.wrong_name(name));
     }
-    let now = clock::now().to_string();
-    let reset = decode::reset_fields(call);
-    let context = api_patch::Context {
-        schema: &served.schema,
-        node: Some(served.node),
-        manager,
-        api_version: &served.api_version,
-        versions: Some(&*call.resource.definition),
-        subresource: &call.path.subresource,
-        force,
-        now: &now,
-        reset: reset.as_ref(),
-    };
     let mut configuration = configuration.clone();
     configuration.put(&["metadata", "name"], json!(call.path.name));
-    let mut merged = api_patch::apply(&context, current, &configuration)
-        .map_err(|e| Box::new(apply_status(&e)))?;
+    let merged = with_patch_context(call, expected, |context| {
+        let context = api_patch::Context { manager, force, ..*context };
+        api_patch::apply(&context, current, &configuration)
+    });
+    let mut merged = merged.map_err(|error| Box::new(apply_status(&error)))?;
     if let (Some(version), Some(meta)) = (
         configuration["metadata"].get("resourceVersion"),
         merged.at_mut(&["metadata"]).and_then(Value::as_object_mut),
@@ -215,7 +232,7 @@ fn apply(
         merged.put(&["metadata", "managedFields"], json!([{}]));
     }
     // A configuration is partial, so the defaults of the other fields are applied as in other writes.
-    decode::decode_merged(call, merged)
+    decode::decode_merged(call, expected, merged, configuration.namespace())
 }
 
 fn patch_status(call: &Call, error: &api_patch::PatchError) -> Status {
@@ -226,7 +243,7 @@ fn patch_status(call: &Call, error: &api_patch::PatchError) -> Status {
             Status::failure(422, StatusReason::Invalid, message)
         }
         413 => Status::request_too_large(error),
-        500 => Status::internal(error),
+        500 => Status::failure(500, StatusReason::Unknown, error.to_string()),
         _ => Status::bad_request(error.to_string()),
     }
 }

@@ -32,14 +32,7 @@ pub(crate) async fn update(
     }
     let name = object.name();
     if name != call.path.name {
-        let message = match name {
-            "" => "name must be provided".to_owned(),
-            name => format!(
-                "the name of the object ({name}) does not match the name on the URL ({})",
-                call.path.name
-            ),
-        };
-        return Err(Box::new(Status::bad_request(message)));
+        return Err(call.wrong_name(name));
     }
     let change = |_: Option<&Value>| Ok(object.clone());
     let strategy = call.resource.definition.strategy;
@@ -97,9 +90,10 @@ pub(crate) async fn patch(
     part: Part,
 ) -> Result<Response<Body>, Box<Status>> {
     let body = read_body(state, call).await?;
-    let patch = Patch::parse(call, &body)?;
+    let expected = decode::ExpectedType::of(&call.resource.definition, call.served());
+    let patch = Patch::parse(call, expected, &body)?;
     let apply = patch.is_apply();
-    let change = |current: Option<&Value>| patch.apply(call, current);
+    let change = |current: Option<&Value>| patch.apply(call, expected, current);
     let update =
         Update { part, change: &change, view: None, track: !apply, admission: Some(state) };
     change_or_create(state, call, &update, apply && part == Part::Main).await

@@ -162,7 +162,7 @@ async fn rejects_invalid_cbor() {
     let apply = [("content-type", "application/apply-patch+cbor")];
     let path = format!("{maps}/a?fieldManager=tests");
     let message = api.send("PATCH", &path, &apply, "\u{1}").await.refused(400, "BadRequest");
-    assert_eq!(message, "apiVersion and kind must be set in an applied configuration");
+    assert!(message.contains("cannot unmarshal number into Go value"), "{message}");
     let message = api.send("PATCH", &path, &apply, "").await.refused(400, "BadRequest");
     assert_eq!(message, "error decoding CBOR: unexpected EOF");
     // Only a watch is a sequence of items.

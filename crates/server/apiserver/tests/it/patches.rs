@@ -57,6 +57,72 @@ async fn applies_four_patch_types() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn reports_malformed_patches_as_upstream() {
+    let (api, namespace) = (admin(), admin().namespace().await);
+    let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments");
+    api.post(&path, &deployment("d")).await.ok();
+    let not_map = "json: cannot unmarshal array into Go value of type map[string]interface {}";
+    let cases = [
+        (
+            "json",
+            "{}",
+            "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp",
+        ),
+        (
+            "json",
+            r#"[{"op":5}]"#,
+            "error decoding patch: json: cannot unmarshal number into Go struct field jsonPatchOp.op of type string",
+        ),
+        ("merge", "[]", &format!("error decoding patch: {not_map}")),
+        ("merge", "null", "Invalid JSON Patch"),
+        ("merge", "{", "error decoding patch: unexpected end of JSON input"),
+        ("strategic", "[]", not_map),
+        ("strategic", "{", "unexpected end of JSON input"),
+    ];
+    let media = |kind: &str| match kind {
+        "strategic" => "application/strategic-merge-patch+json".to_owned(),
+        kind => format!("application/{kind}-patch+json"),
+    };
+    for (kind, body, want) in cases {
+        let media = media(kind);
+        let headers = [("content-type", media.as_str())];
+        let refused = api.send("PATCH", &format!("{path}/d"), &headers, body).await;
+        assert_eq!(refused.refused(400, "BadRequest"), want);
+        let none = api.send("PATCH", &format!("{path}/none"), &headers, body).await;
+        none.refused(404, "NotFound");
+    }
+    let one = format!("{path}/d");
+    let cases = [
+        (
+            "json",
+            r#"[{"op":"test","path":"/kind","value":1,"value":"Deployment","x":1}]"#,
+            vec![
+                r#"299 - "json patch duplicate field \"[0].value\"""#,
+                r#"299 - "json patch unknown field \"[0].x\"""#,
+            ],
+        ),
+        (
+            "merge",
+            r#"{"spec":{"replicas":1,"replicas":2}}"#,
+            vec![r#"299 - "duplicate field \"spec.replicas\"""#],
+        ),
+        (
+            "strategic",
+            r#"{"spec":{"replicas":1,"replicas":2}}"#,
+            vec![r#"299 - "duplicate field \"spec.replicas\"""#],
+        ),
+    ];
+    for (kind, body, want) in cases {
+        let media = media(kind);
+        let answer = api.send("PATCH", &one, &[("content-type", media.as_str())], body).await;
+        assert_eq!(answer.warnings(), want);
+    }
+    let keyless = json!({"spec": {"template": {"spec": {"containers": [{"image": "i"}]}}}});
+    let refused = api.patch(&one, "strategic", &keyless).await;
+    assert_eq!((refused.code, refused.json().get("reason")), (500, None));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn does_not_own_fields_set_by_server() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let path = format!("/api/v1/namespaces/{namespace}/services");
@@ -71,6 +137,27 @@ async fn does_not_own_fields_set_by_server() {
     let forget = json!({"metadata": {"managedFields": []}});
     let forgotten = api.patch(&format!("{path}/s"), "merge", &forget).await.ok();
     assert_eq!(forgotten["metadata"].get("managedFields"), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rejects_invalid_options_of_apply() {
+    let (api, namespace) = (admin(), admin().namespace().await);
+    let one = format!("/api/v1/namespaces/{namespace}/configmaps/c");
+    for (query, want) in [
+        (
+            "fieldManager=%07a",
+            "fieldManager: Invalid value: \"\\aa\": invalid character U+0007 (at position 0)",
+        ),
+        (
+            "fieldManager=a&dryRun=All&dryRun=x",
+            "dryRun: Unsupported value: [\"All\",\"x\"]: supported values: \"All\"",
+        ),
+    ] {
+        let refused =
+            api.patch(&format!("{one}?{query}"), "apply", &config_map("c", json!({}))).await;
+        let message = refused.refused(422, "Invalid");
+        assert_eq!(message, format!("PatchOptions.meta.k8s.io \"\" is invalid: {want}"));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -111,7 +198,8 @@ async fn separates_field_owners_of_apply() {
     let mut wrong = config_map("c", json!({}));
     wrong["metadata"]["managedFields"] = json!([{"manager": "x"}]);
     api.patch(&apply("one"), "apply", &wrong).await.refused(400, "BadRequest");
-    api.patch(&apply("one"), "apply", &pod("c")).await.refused(400, "BadRequest");
+    let message = api.patch(&apply("one"), "apply", &pod("c")).await.refused(400, "BadRequest");
+    assert_eq!(message, "invalid object type: /v1, Kind=Pod");
     api.patch(&format!("{one}?force=true"), "merge", &json!({})).await.refused(422, "Invalid");
     let twice = "apiVersion: v1\nkind: ConfigMap\ndata:\n  a: one\n  a: two\n";
     let headers = [("content-type", "application/apply-patch+yaml")];

@@ -61,6 +61,40 @@ async fn reads_and_updates_scale() {
     api.patch(&scale, "merge", &json!({"spec": {"replicas": -1}})).await.refused(422, "Invalid");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn applies_scale_with_conflicts() {
+    let (api, namespace) = (admin(), admin().namespace().await);
+    let one = format!("/apis/apps/v1/namespaces/{namespace}/deployments/d");
+    let mut sent = deployment("d");
+    sent["spec"]["replicas"] = json!(1);
+    api.patch(&format!("{one}?fieldManager=a"), "apply", &sent).await.ok();
+    let wanted = json!({
+        "apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "d"},
+        "spec": {"replicas": 3}});
+    let apply = format!("{one}/scale?fieldManager=b");
+    let message = api.patch(&apply, "apply", &wanted).await.refused(409, "Conflict");
+    assert_eq!(message, "Apply failed with 1 conflict: conflict with \"a\": .spec.replicas");
+    let forced = api.patch(&format!("{apply}&force=true"), "apply", &wanted).await.ok();
+    assert_eq!(forced["spec"]["replicas"], 3);
+    let now = api.get(&one).await.ok();
+    assert_eq!(now["spec"]["replicas"], 3);
+    let owners = now["metadata"]["managedFields"].as_array().unwrap();
+    let owner = owners.iter().find(|owner| owner["manager"] == "b").unwrap();
+    let replicas = json!({"f:spec": {"f:replicas": {}}});
+    assert_eq!(
+        (&owner["subresource"], &owner["operation"], &owner["apiVersion"], &owner["fieldsV1"]),
+        (&json!("scale"), &json!("Apply"), &json!("apps/v1"), &replicas)
+    );
+    let other = owners.iter().find(|owner| owner["manager"] == "a").unwrap();
+    assert_eq!(other["fieldsV1"]["f:spec"].get("f:replicas"), None);
+    // A body of another kind, and an unknown field.
+    let message = api.patch(&apply, "apply", &sent).await.refused(400, "BadRequest");
+    assert_eq!(message, "invalid object type: apps/v1, Kind=Deployment");
+    let unknown = json!({"spec": {"replica": 1}});
+    let warned = api.patch(&format!("{one}/scale"), "merge", &unknown).await;
+    assert_eq!(warned.warnings(), [r#"299 - "unknown field \"spec.replica\"""#]);
+}
+
 fn binding(name: &str, node: &str) -> Value {
     json!({
         "metadata": {"name": name, "annotations": {"a": "1"}, "labels": {"topology.kubernetes.io/zone": "z"}},

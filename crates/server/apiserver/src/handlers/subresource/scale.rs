@@ -1,6 +1,8 @@
 //! Scale: the number of replicas of any workload.
 
-use api_meta::{FieldError, GroupKind, LabelSelector, Path, Status, StatusReason, Tree as _};
+use api_meta::{
+    FieldError, GroupKind, GroupResource, LabelSelector, Path, Status, StatusReason, Tree as _,
+};
 use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
@@ -10,7 +12,7 @@ use crate::{
         body::read_body,
         call::{Answer, Call},
         change::{self, Part, Update, View},
-        decode,
+        decode::{self, ExpectedType},
         patch::Patch,
         read::current,
         state::State,
@@ -23,6 +25,10 @@ struct Paths {
     spec: String,
     status: String,
     selector: Option<String>,
+    /// The API version of the workload.
+    api_version: String,
+    /// The resource in conflicts.
+    resource: GroupResource,
 }
 
 /// The value of unset replicas in a Scale that is being changed.
@@ -30,11 +36,6 @@ const UNSET: i64 = i32::MIN as i64;
 
 pub(super) async fn answer(state: &State, call: &Call) -> Answer {
     let paths = paths(call)?;
-    let shown = async |object| {
-        let object = call.resource.definition.shown_one(call.version, object).await?;
-        let scale = scale(&call.served().tree(&object), &paths)?;
-        Ok(response::value(call.accepted, StatusCode::OK, &scale))
-    };
     if call.info.verb == "get" {
         let object = current(call, call.info.query.get("resourceVersion")).await?;
         let object = call.resource.definition.shown_one(call.version, object).await?;
@@ -47,26 +48,47 @@ pub(super) async fn answer(state: &State, call: &Call) -> Answer {
         return Ok(response::value(call.accepted, StatusCode::OK, &scale));
     }
     let body = read_body(state, call).await?;
-    let requested = if call.info.verb == "update" { Some(decode(call, &body)?) } else { None };
-    let change = |shown: Option<&Value>| match (&requested, shown) {
-        (Some(scale), _) => Ok(scale.clone()),
-        (None, Some(shown)) => Patch::parse(call, &body)?.apply_untyped(call, shown),
-        (None, None) => Err(call.not_found()),
+    let expected = ExpectedType::builtin("autoscaling", "v1", "autoscaling/v1", "Scale")?;
+    let requested = match call.info.verb {
+        "update" => Requested::Scale(decode(call, expected, &body)?),
+        _ => Requested::Patch(Patch::parse(call, expected, &body)?),
+    };
+    let change = |shown: Option<&Value>| {
+        let mut scale = match &requested {
+            Requested::Scale(scale) => scale.clone(),
+            Requested::Patch(patch) => patch.apply(call, expected, shown)?,
+        };
+        if !matches!(&requested, Requested::Patch(patch) if patch.is_apply()) {
+            change::track(call, expected, shown, &mut scale);
+        }
+        Ok(scale)
     };
     let update = Update {
         part: Part::Main,
         change: &change,
         view: Some(&paths),
-        track: true,
+        track: false,
         admission: Some(state),
     };
     let object = change::mutate(state, call, &update).await?;
-    shown(object.ok_or_else(|| call.not_found())?).await
+    let object = object.ok_or_else(|| call.not_found())?;
+    let object = call.resource.definition.shown_one(call.version, object).await?;
+    let scale = scale(&call.served().tree(&object), &paths)?;
+    Ok(response::value(call.accepted, StatusCode::OK, &scale))
+}
+
+/// The body of a write.
+enum Requested {
+    Scale(Value),
+    Patch(Patch),
 }
 
 impl View for Paths {
     fn show(&self, object: &Value) -> Result<Value, Box<Status>> {
-        scale(object, self)
+        let mut scale = scale(object, self)?;
+        let owners = api_patch::owners_in_scale(&object["metadata"]["managedFields"], &self.spec);
+        scale.put(&["metadata", "managedFields"], owners);
+        Ok(scale)
     }
 
     fn take(&self, object: &Value, shown: &Value) -> Result<Value, Box<Status>> {
@@ -74,23 +96,29 @@ impl View for Paths {
     }
 }
 
-fn decode(call: &Call, body: &Bytes) -> Result<Value, Box<Status>> {
-    let expected = decode::ExpectedType::builtin("autoscaling", "v1", "autoscaling/v1", "Scale")?;
+fn decode(call: &Call, expected: ExpectedType<'_>, body: &Bytes) -> Result<Value, Box<Status>> {
     let scale = decode::decode(call, body, expected)?;
     let name = scale.name();
     if name != call.path.name {
-        return Err(Box::new(Status::bad_request(format!(
-            "the name of the object ({name}) does not match the name on the URL ({})",
-            call.path.name
-        ))));
+        return Err(call.wrong_name(name));
+    }
+    let namespace = scale.namespace();
+    if !namespace.is_empty() && namespace != call.path.namespace {
+        return Err(Box::new(Status::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        )));
     }
     Ok(scale)
 }
 
 fn paths(call: &Call) -> Result<Paths, Box<Status>> {
+    let api_version = call.served().api_version.to_string();
+    let resource = call.resource.definition.group_resource();
+    let resource =
+        GroupResource::new(resource.group.to_string(), format!("{}/scale", resource.resource));
     if call.resource.definition.custom.is_none() {
         let (spec, status) = (".spec.replicas".into(), ".status.replicas".into());
-        return Ok(Paths { spec, status, selector: None });
+        return Ok(Paths { spec, status, selector: None, api_version, resource });
     }
     let scale = call.served().scale.as_ref();
     let scale = scale.ok_or_else(|| Box::new(Status::no_such_resource()))?;
@@ -98,6 +126,8 @@ fn paths(call: &Call) -> Result<Paths, Box<Status>> {
         spec: scale.text("specReplicasPath").to_owned(),
         status: scale.text("statusReplicasPath").to_owned(),
         selector: scale["labelSelectorPath"].as_str().map(str::to_owned),
+        api_version,
+        resource,
     })
 }
 
@@ -196,6 +226,18 @@ fn scaled(object: &Value, requested: &Value, paths: &Paths) -> Result<Value, Box
             &[error],
         )));
     }
+    if let (Some(wanted), Some(uid)) =
+        (requested.opt_text("metadata.uid"), object.opt_text("metadata.uid"))
+        && wanted != uid
+    {
+        return Err(Box::new(Status::conflict(
+            &paths.resource,
+            object.name(),
+            format!(
+                "Precondition failed: UID in precondition: {wanted}, UID in object meta: {uid}"
+            ),
+        )));
+    }
     let mut object = object.clone();
     // A Scale without a resourceVersion changes the object in any version.
     let version = requested.opt_text("metadata.resourceVersion");
@@ -206,6 +248,10 @@ fn scaled(object: &Value, requested: &Value, paths: &Paths) -> Result<Value, Box
         (None, Some(meta)) => drop(meta.remove("resourceVersion")),
         (_, None) => {}
     }
+    let owners = |tree: &Value| tree["metadata"]["managedFields"].clone();
+    let (parent, scale) = (owners(&object), owners(requested));
+    let owners = api_patch::owners_in_parent(parent, scale, &paths.spec, &paths.api_version);
+    object.put(&["metadata", "managedFields"], owners);
     put(&mut object, &paths.spec, replicas)?;
     Ok(object)
 }
