@@ -97,11 +97,8 @@ fn check_owners(meta: &Value, path: &Path, errors: &mut ErrorList) {
             }
         }
         if owner.text("kind") == "Event" && owner.text("apiVersion") == "v1" {
-            errors.push(FieldError::invalid(
-                path,
-                "",
-                "v1, Kind=Event is disallowed from being an owner",
-            ));
+            let detail = "/v1, Kind=Event is disallowed from being an owner";
+            errors.push(FieldError::invalid(path, owner.clone(), detail));
         }
         if owner.text("apiVersion").matches('/').count() > 1 {
             let (path, found) = (path.child("apiVersion"), owner.text("apiVersion"));

@@ -43,6 +43,8 @@ pub struct Strategy {
     pub own_update: fn(&mut Value, &Value, &str),
     /// Prepares a status update of the new object from the old one at the given time.
     pub own_status: fn(&mut Value, &Value, &str),
+    /// The fields that the status endpoint cannot change, for server-side apply.
+    pub reset_by_status: &'static [&'static str],
     /// `true` if finalizers must be standard or domain-qualified. Finalizers of custom kinds need not be.
     pub owned_finalizers: bool,
     /// The rules for single fields, on create and update.
@@ -117,6 +119,7 @@ impl Strategy {
         own_create: |_, _| {},
         own_update: |_, _, _| {},
         own_status: |_, _, _| {},
+        reset_by_status: &["spec", "metadata.ownerReferences", "metadata.deletionTimestamp"],
         owned_finalizers: true,
         fields: &[],
         check: |_, _| {},
@@ -151,6 +154,12 @@ impl Strategy {
             owned_finalizers: false,
             unconditional_update: false,
             warnings: warnings::finalizers,
+            own_status: |new, old, _| {
+                let owners = new.at("metadata.managedFields").clone();
+                new.keep(old, "metadata");
+                new.set("metadata.managedFields", owners);
+            },
+            reset_by_status: &["spec", "metadata"],
             ..Strategy::PLAIN
         };
         static WITHOUT: Strategy = CUSTOM;
@@ -297,7 +306,7 @@ impl Strategy {
     pub fn reset_fields(&self, subresource: &str) -> &'static [&'static str] {
         match (subresource, self.status.is_some()) {
             ("", true) => &["status"],
-            ("status", true) => &["spec", "metadata.ownerReferences", "metadata.deletionTimestamp"],
+            ("status", true) => self.reset_by_status,
             _ => &[],
         }
     }
@@ -305,12 +314,9 @@ impl Strategy {
     /// Restores the metadata that only the server sets.
     fn prepare_metadata(&self, new: &mut Value, old: &Value) {
         drop_repeated_owners(new);
-        for path in [
-            "metadata.generation",
-            "metadata.selfLink",
-            "metadata.deletionTimestamp",
-            "metadata.deletionGracePeriodSeconds",
-        ] {
+        for path in
+            ["metadata.generation", "metadata.selfLink", "metadata.deletionGracePeriodSeconds"]
+        {
             new.keep(old, path);
         }
         for path in ["metadata.uid", "metadata.creationTimestamp"] {

@@ -1,5 +1,7 @@
 //! Rules of Endpoints, EndpointSlices, Ingresses, NetworkPolicies, IPAddresses and ServiceCIDRs.
 
+use std::net::IpAddr;
+
 use api_meta::{
     ErrorList, FieldError, Path, SpecialAddress, Tree as _, Warnings, special, validation,
 };
@@ -510,7 +512,13 @@ pub(crate) static IP_ADDRESS: Strategy = Strategy {
     name: NameRule::Any,
     check: |address, errors| {
         let name = address.name();
-        check_ip(name, &Path::new("metadata").child("name"), errors);
+        let path = Path::new("metadata").child("name");
+        if let Some(ip) = check_ip(name, &path, errors)
+            && ip.to_string() != name
+        {
+            let detail = format!("must be in canonical form ({:?})", ip.to_string());
+            errors.push(FieldError::invalid(&path, name, detail));
+        }
         if !address.has("spec.parentRef") {
             let path = Path::new("spec").child("parentRef");
             errors.push(FieldError::required(&path, ""));
@@ -523,7 +531,6 @@ pub(crate) static IP_ADDRESS: Strategy = Strategy {
         ("spec.parentRef.namespace", Text(validation::path_segment_name)),
     ],
     check_update: |new, old, errors| check_immutable(new, old, "spec.parentRef", errors),
-    selectable: &[("spec.parentRef.name", |a| a.text("spec.parentRef.name").to_owned())],
     ..Strategy::PLAIN
 };
 
@@ -541,14 +548,39 @@ pub(crate) static SERVICE_CIDR: Strategy = Strategy {
         }
         for (i, entry) in cidr.items("spec.cidrs").iter().enumerate() {
             let text = entry.as_str().unwrap_or_default();
-            if !is_cidr(text) {
-                errors.push(FieldError::invalid(&path.index(i), text, BAD_CIDR));
+            if let Some(detail) = cidr_error(text) {
+                errors.push(FieldError::invalid(&path.index(i), text, detail));
             }
         }
     },
     check_update: check_ranges,
     ..Strategy::PLAIN
 };
+
+/// Returns the reason for which a text is not a range of addresses in canonical form.
+fn cidr_error(text: &str) -> Option<String> {
+    if !is_cidr(text) {
+        return Some(BAD_CIDR.to_owned());
+    }
+    let strict =
+        text.split_once('/').filter(|(_, length)| *length == "0" || !length.starts_with('0'));
+    let parsed = strict.and_then(|(ip, length)| Some((ip.parse().ok()?, length.parse().ok()?)));
+    let Some((address, length)): Option<(IpAddr, u32)> = parsed else {
+        return Some("must not have leading 0s in IP or prefix length".to_owned());
+    };
+    let host_bits = match address {
+        IpAddr::V4(ip) => ip.to_bits().checked_shl(length).unwrap_or(0) != 0,
+        IpAddr::V6(ip) if ip.to_ipv4_mapped().is_some() => {
+            return Some("must not have an IPv4-mapped IPv6 address".to_owned());
+        }
+        IpAddr::V6(ip) => ip.to_bits().checked_shl(length).unwrap_or(0) != 0,
+    };
+    if host_bits {
+        return Some("must not have bits set beyond the prefix length".to_owned());
+    }
+    let canonical = format!("{address}/{length}");
+    (canonical != text).then(|| format!("must be in canonical form ({canonical:?})"))
+}
 
 /// Reports changed IP ranges. A range of the other IP family may be added, to make a cluster dual-stack.
 fn check_ranges(new: &Value, old: &Value, errors: &mut ErrorList) {

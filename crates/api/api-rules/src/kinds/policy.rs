@@ -47,6 +47,19 @@ pub(crate) static LIMIT_RANGE: Strategy = Strategy {
     ..Strategy::PLAIN
 };
 
+/// The resources of quotas that count objects.
+const INTEGERS: [&str; 9] = [
+    "pods",
+    "resourcequotas",
+    "services",
+    "replicationcontrollers",
+    "secrets",
+    "configmaps",
+    "persistentvolumeclaims",
+    "services.nodeports",
+    "services.loadbalancers",
+];
+
 pub(crate) static RESOURCE_QUOTA: Strategy = Strategy {
     status: Some(|| json!({})),
     check: |quota, errors| {
@@ -60,7 +73,11 @@ pub(crate) static RESOURCE_QUOTA: Strategy = Strategy {
                 let detail = "must be a standard resource for quota";
                 errors.push(FieldError::invalid(&path, name.as_str(), detail));
             }
-            validate_amount(value, "cpu", &path, errors);
+            let quantity = validate_amount(value, "cpu", &path, errors);
+            let counts = INTEGERS.contains(&name.as_str());
+            if let Some(quantity) = quantity.filter(|quantity| counts && !quantity.is_integer()) {
+                errors.push(FieldError::invalid(&path, quantity.to_string(), "must be an integer"));
+            }
         }
         check_scopes(quota.at("spec"), &Path::new("spec"), errors);
     },
@@ -195,7 +212,7 @@ fn check_scope_operator(expression: &Value, scope: &str, path: &Path, errors: &m
     let operator_path = path.child("operator");
     let has_values = matches!(scope, "PriorityClass" | "VolumeAttributesClass");
     if !has_values && SCOPES.contains(&scope) && operator != "Exists" {
-        let detail = "must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, \
+        let detail = "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, \
             ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, \
             ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
         errors.push(FieldError::invalid(&operator_path, operator, detail));

@@ -50,6 +50,10 @@ pub(crate) static CLAIM: Strategy = Strategy {
     check_status: |new, _, _, errors| {
         let path = Path::new("status").child("reservedFor");
         let count = new.items("status.reservedFor").len();
+        if count > 0 && !new.has("status.allocation") {
+            let detail = "may not be specified when `allocated` is not set";
+            errors.push(FieldError::forbidden(&path, detail));
+        }
         if count > MAX_CONSUMERS {
             errors.push(FieldError::too_many(&path, count, MAX_CONSUMERS));
         }

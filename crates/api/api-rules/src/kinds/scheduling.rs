@@ -17,9 +17,13 @@ pub(crate) static PRIORITY_CLASS: Strategy = Strategy {
         if name.starts_with("system-") {
             if !SYSTEM.contains(&(name, value)) {
                 let path = Path::new("metadata").child("name");
+                let cause = match SYSTEM.iter().find(|(known, _)| *known == name) {
+                    Some((_, value)) => format!("value of {name} PriorityClass must be {value}"),
+                    None => format!("{name} is not a known system priority class"),
+                };
                 let detail = format!(
                     "priority class names with 'system-' prefix are reserved for system use only. \
-                    error: {name} is not a known system priority class"
+                    error: {cause}"
                 );
                 errors.push(FieldError::forbidden(&path, detail));
             }

@@ -33,7 +33,6 @@ pub(crate) static CLAIM: Strategy = Strategy {
     fields: &[("spec.volumeAttributesClassName", TextIfAny(validation::dns1123_subdomain))],
     check_update: check_claim_update,
     check_status: |new, _, _, errors| status::check_claim(new, errors),
-    selectable: &[("name", |claim| claim.name().to_owned())],
     warnings: |claim, _| {
         let old = claim
             .at("metadata.annotations")
@@ -144,7 +143,6 @@ pub(crate) static VOLUME: Strategy = Strategy {
             ));
         }
     },
-    selectable: &[("name", |volume| volume.name().to_owned())],
     warnings: volume_warnings,
     ..Strategy::PLAIN
 };
@@ -336,14 +334,40 @@ pub(crate) static ATTRIBUTES_CLASS: Strategy = Strategy {
                 errors.push(FieldError::invalid(&Path::new("driverName"), name.as_str(), message));
             }
         }
+        check_parameters(class, errors);
     },
     fields: &[("parameters", Required("must contain at least one key/value pair"))],
     check_update: |new, old, errors| {
-        check_immutable(new, old, "driverName", errors);
-        check_immutable(new, old, "parameters", errors);
+        for field in ["driverName", "parameters"] {
+            if new.at(field) != old.at(field) {
+                let detail = format!("updates to {field} are forbidden.");
+                errors.push(FieldError::forbidden(&Path::new(field), detail));
+            }
+        }
     },
     ..Strategy::PLAIN
 };
+
+/// Bounds the parameters that a driver gets.
+fn check_parameters(class: &Value, errors: &mut ErrorList) {
+    const MAX_COUNT: usize = 512;
+    const MAX_SIZE: usize = 256 << 10;
+    let path = Path::new("parameters");
+    if class.pairs("parameters").count() > MAX_COUNT {
+        errors.push(FieldError::too_long(&path, MAX_COUNT));
+        return;
+    }
+    let mut size = 0;
+    for (name, value) in class.pairs("parameters") {
+        size += name.len() + value.as_str().map_or(0, str::len);
+        if name.is_empty() {
+            errors.push(FieldError::invalid(&path, "", "field can not be empty."));
+        }
+    }
+    if size > MAX_SIZE {
+        errors.push(FieldError::too_long(&path, MAX_SIZE));
+    }
+}
 
 /// Removes a field whose gate (`VolumeLimitScaling`) is off, unless the old driver has it.
 fn drop_scaling(new: &mut Value, old: Option<&Value>) {

@@ -246,6 +246,26 @@ fn reports_errors_in_upstream_words() {
             json!({"spec": {"rules": [{"http": {"paths": [{"path": "x", "pathType": "Prefix", "backend": {"service": {"name": "s", "port": {"number": 80}}}}]}}]}}),
             "spec.rules[0].http.paths[0].path: Invalid value: \"x\": must be an absolute path",
         ),
+        (
+            ("networking.k8s.io", "servicecidrs"),
+            json!({"spec": {"cidrs": ["10.0.0.5/24", "FD00::/112"]}}),
+            "[spec.cidrs[0]: Invalid value: \"10.0.0.5/24\": must not have bits set beyond the prefix length, spec.cidrs[1]: Invalid value: \"FD00::/112\": must be in canonical form (\"fd00::/112\")]",
+        ),
+        (
+            ("networking.k8s.io", "servicecidrs"),
+            json!({"spec": {"cidrs": ["10.0.0.0/024", "::ffff:1.2.3.0/120"]}}),
+            "[spec.cidrs[0]: Invalid value: \"10.0.0.0/024\": must not have leading 0s in IP or prefix length, spec.cidrs[1]: Invalid value: \"::ffff:1.2.3.0/120\": must not have an IPv4-mapped IPv6 address]",
+        ),
+        (
+            ("storage.k8s.io", "volumeattributesclasses"),
+            json!({"driverName": "x", "parameters": {"": "y"}}),
+            "parameters: Invalid value: \"\": field can not be empty.",
+        ),
+        (
+            ("", "resourcequotas"),
+            json!({"spec": {"hard": {"cpu": "1.5", "pods": "1.5"}}}),
+            "spec.hard[pods]: Invalid value: \"1500m\": must be an integer",
+        ),
     ];
     for ((group, resource), object, want) in cases {
         assert_eq!(errors(group, resource, object), want, "{resource}");
@@ -346,8 +366,15 @@ fn updates_restore_fields_of_other_endpoints() {
     let mut status = old.clone();
     status["spec"]["replicas"] = json!(7);
     status["status"]["replicas"] = json!(2);
+    status["metadata"]["labels"] = json!({"l": "v"});
     deployments.prepare_status(&mut status, &old, NOW);
     assert_eq!((status.int("spec.replicas"), status.int("status.replicas")), (1, 2));
+    assert_eq!(status.at("metadata.labels"), old.at("metadata.labels"));
+    let (new, _) = updated(deployments, &old, |o| o["metadata"]["annotations"] = json!({"a": "b"}));
+    assert_eq!(new.int("metadata.generation"), 2);
+    let (_, errors) =
+        updated(deployments, &old, |o| o["metadata"]["deletionTimestamp"] = json!(NOW));
+    assert!(errors.contains("metadata.deletionTimestamp: Invalid value"), "{errors}");
 
     let maps = strategy("", "configmaps");
     let old = made("", "configmaps", json!({"data": {"a": "b"}, "immutable": true}));

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::status;
 use crate::{
     fields::{validate_one_of, validate_optional_one_of},
-    meta::{NameRule, at_least_zero, check_immutable, check_not_negative},
+    meta::{NameRule, at_least_zero, check_immutable, check_not_negative, same},
     pod::{
         check_template, check_template_restart, check_volume_claim_spec, labels_differ,
         template_defaults, template_warnings, workload_warnings,
@@ -34,6 +34,14 @@ pub(crate) static DEPLOYMENT: Strategy = Strategy {
             spec.set_default("strategy.rollingUpdate.maxUnavailable", "25%");
         }
     },
+    // As upstream, which counts changes of annotations, too.
+    own_update: |new, old, _| {
+        if !same(new.at("metadata.annotations"), old.at("metadata.annotations")) {
+            new.set("metadata.generation", old.int("metadata.generation") + 1);
+        }
+    },
+    own_status: |new, old, _| new.keep(old, "metadata.labels"),
+    reset_by_status: &["spec", "metadata.labels"],
     check: |object, errors| {
         check_workload(object, "deployment", errors);
         check_rollout(object.at("spec"), &Path::new("spec"), errors);
@@ -56,7 +64,6 @@ pub(crate) static REPLICA_SET: Strategy = Strategy {
     check: |object, errors| check_workload(object, "replica set", errors),
     check_update: |new, old, errors| check_immutable(new, old, "spec.selector", errors),
     check_status: |new, _, _, errors| status::check_replicas(new, errors),
-    selectable: &[REPLICAS],
     warnings: |object, old| workload_warnings(object, old, "spec.template"),
     pod_spec: "spec.template.spec",
     ..Strategy::PLAIN

@@ -426,19 +426,21 @@ fn validate_environment(container: &Value, path: &Path, errors: &mut ErrorList) 
             validate_value_from(variable, &path.child("valueFrom"), errors);
         }
     }
+    let all = path.child("envFrom");
     for (i, source) in container.items("envFrom").iter().enumerate() {
-        let path = path.child("envFrom").index(i);
+        let path = all.index(i);
         let kinds = ["configMapRef", "secretRef"];
         let found: Vec<&str> = kinds.into_iter().filter(|kind| source.has(kind)).collect();
         match found[..] {
+            // As upstream, which reports the path of the list.
             [] => errors.push(FieldError::invalid(
-                &path,
+                &all,
                 "",
                 "must specify one of: `configMapRef` or `secretRef`",
             )),
             [kind] => validate_object_name(source.at(kind), &path.child(kind), errors),
             _ => errors.push(FieldError::invalid(
-                &path,
+                &all,
                 "",
                 "may not have more than one field specified at a time",
             )),
@@ -455,7 +457,7 @@ fn validate_value_from(variable: &Value, path: &Path, errors: &mut ErrorList) {
         [] => errors.push(FieldError::invalid(
             path,
             "",
-            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`",
+            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
         )),
         [_] if !variable.blank("value") => errors.push(FieldError::invalid(
             path,

@@ -157,6 +157,11 @@ pub(super) fn only_resources(new: &mut Value, old: &Value) {
     let sent = new.clone();
     only(new, old, &["resources"]);
     for list in ["spec.containers", "spec.initContainers"] {
+        if names(&sent, list).ne(names(old, list)) {
+            // Validation rejects other containers.
+            new.keep(&sent, list);
+            continue;
+        }
         let sent = by_name(sent.items(list));
         for container in new.items_mut(list) {
             if let Some(sent) = sent.get(container.text("name")) {
@@ -165,6 +170,32 @@ pub(super) fn only_resources(new: &mut Value, old: &Value) {
             }
         }
     }
+}
+
+fn names<'a>(pod: &'a Value, list: &str) -> impl Iterator<Item = &'a str> {
+    pod.items(list).iter().map(|container| container.text("name"))
+}
+
+/// Rejects added, removed, renamed and moved containers. Returns `true` if there are any.
+fn check_resized_containers(new: &Value, old: &Value, errors: &mut ErrorList) -> bool {
+    let mut found = false;
+    for list in ["containers", "initContainers"] {
+        let (path, full) = (Path::new("spec").child(list), format!("spec.{list}"));
+        if names(new, &full).count() != names(old, &full).count() {
+            found = true;
+            let detail = format!("{list} may not be added or removed on resize");
+            errors.push(FieldError::forbidden(&path, detail));
+            continue;
+        }
+        for (i, (now, before)) in names(new, &full).zip(names(old, &full)).enumerate() {
+            if now != before {
+                found = true;
+                let detail = format!("{list} may not be renamed or reordered on resize");
+                errors.push(FieldError::forbidden(&path.index(i).child("name"), detail));
+            }
+        }
+    }
+    found
 }
 
 pub(super) fn check_ephemeral(new: &Value, old: &Value, errors: &mut ErrorList) {
@@ -219,6 +250,9 @@ pub(super) fn check_resize(new: &Value, old: &Value, errors: &mut ErrorList) {
             old.text("status.qosClass"),
             "Pod QOS Class may not change as a result of resizing",
         ));
+    }
+    if check_resized_containers(new, old, errors) {
+        return;
     }
     let running = old.items("status.containerStatuses").iter().find(|c| c.has("state.running"));
     if running.is_some_and(|container| !container.has("resources")) {

@@ -63,7 +63,7 @@ fn reports_errors_in_upstream_words() {
         ),
         (
             container(json!({"env": [{"name": "A", "valueFrom": {}}]})),
-            "spec.containers[0].env[0].valueFrom: Invalid value: \"\": must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`",
+            "spec.containers[0].env[0].valueFrom: Invalid value: \"\": must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
         ),
         (
             json!({"hostNetwork": true, "containers": [{"name": "c", "image": "i", "terminationMessagePolicy": "File",

@@ -50,7 +50,7 @@ fn resizes_pod_level_resources() {
 #[test]
 fn rejects_container_resize_of_other_fields() {
     let one = |fields: Value| {
-        let mut container = json!({"name": "c", "image": "i", "terminationMessagePolicy": "File"});
+        let mut container = json!({"name": "c", "image": "i", "imagePullPolicy": "Always", "terminationMessagePolicy": "File"});
         for (name, value) in fields.as_object().unwrap() {
             container[name] = value.clone();
         }
@@ -68,6 +68,16 @@ fn rejects_container_resize_of_other_fields() {
         resize_errors(from.clone(), to)
     };
     assert_eq!(with(("containers", one(json!({"resources": sized("2")})))), "null");
+    assert_eq!(
+        with(("containers", one(json!({"name": "d"})))),
+        "spec.containers[0].name: Forbidden: containers may not be renamed or reordered on resize"
+    );
+    let added =
+        json!({"containers": [one(json!({"resources": sized("1")})), one(json!({"name": "d"}))]});
+    assert_eq!(
+        resize_errors(from.clone(), added),
+        "spec.containers: Forbidden: containers may not be added or removed on resize"
+    );
     assert_eq!(
         with(("containers", one(json!({"resources": {}})))),
         "spec.containers[0].resources.requests: Forbidden: resource requests cannot be removed"
