@@ -190,8 +190,9 @@ impl Reconciler {
             Action::Annotate(annotations) => {
                 let patch = json!({"metadata": {"annotations": annotations}});
                 let meta = &deployment.metadata;
+                // Through the status, because the generation would count a change through the main endpoint.
                 self.context
-                    .merge_by_update(&Resource::DEPLOYMENTS, meta, "", &patch)
+                    .merge_by_update(&Resource::DEPLOYMENTS, meta, "status", &patch)
                     .await
                     .map_err(plain)?;
             }

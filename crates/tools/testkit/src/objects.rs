@@ -122,8 +122,12 @@ impl Objects {
         match subresource {
             "status" => {
                 let status = object["status"].take();
+                let annotations = object["metadata"]["annotations"].take();
                 object = old.clone();
                 object["status"] = status;
+                if !annotations.is_null() {
+                    object["metadata"]["annotations"] = annotations;
+                }
             }
             "finalize" => {
                 let finalizers = object["spec"]["finalizers"].take();
