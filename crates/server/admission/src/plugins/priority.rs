@@ -10,7 +10,19 @@ pub(crate) struct Priority;
 
 const DEFAULT_POLICY: &str = "PreemptLowerPriority";
 
+/// The classes of system Pods.
+const SYSTEM: [&str; 2] = ["system-node-critical", "system-cluster-critical"];
+
 impl Plugin for Priority {
+    fn precheck(&self, request: &Request<'_>, class: &Value) -> AdmissionResult {
+        let deleted = request.on(&GroupResource::PRIORITY_CLASSES) && request.deletes();
+        if deleted && SYSTEM.contains(&request.name) {
+            let cause = "this is a system priority class and cannot be deleted";
+            return Err(request.forbidden(class, cause));
+        }
+        Ok(())
+    }
+
     fn mutates(&self, request: &Request<'_>) -> bool {
         request.is(&GroupResource::PODS) && (request.creates() || request.updates())
     }
@@ -153,6 +165,20 @@ mod tests {
         let update =
             Try::update(&cluster, &GroupResource::PRIORITY_CLASSES, class("usual", 7, true));
         assert!(update.refusal(&Priority, class("usual", 7, true)).starts_with("admitted"));
+    }
+
+    #[test]
+    fn keeps_system_classes() {
+        let cluster = Cluster::default();
+        let delete = |name: &str| {
+            let class = class(name, 1, false);
+            Try::delete(&cluster, &GroupResource::PRIORITY_CLASSES, class)
+                .refusal(&Priority, Value::Null)
+        };
+        assert!(delete("system-node-critical").ends_with(
+            "\"system-node-critical\" is forbidden: this is a system priority class and cannot be deleted"
+        ));
+        assert!(delete("usual").starts_with("admitted"));
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl Plugin for RuntimeClass {
             return Ok(());
         }
         let cause =
-            "pod rejected: Pod overhead set without corresponding RuntimeClass defined Overhead";
+            "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
         Err(request.forbidden(pod, cause))
     }
 }
