@@ -512,13 +512,7 @@ pub(crate) static IP_ADDRESS: Strategy = Strategy {
     name: NameRule::Any,
     check: |address, errors| {
         let name = address.name();
-        let path = Path::new("metadata").child("name");
-        if let Some(ip) = check_ip(name, &path, errors)
-            && ip.to_string() != name
-        {
-            let detail = format!("must be in canonical form ({:?})", ip.to_string());
-            errors.push(FieldError::invalid(&path, name, detail));
-        }
+        check_ip(name, &Path::new("metadata").child("name"), errors);
         if !address.has("spec.parentRef") {
             let path = Path::new("spec").child("parentRef");
             errors.push(FieldError::required(&path, ""));
@@ -530,6 +524,14 @@ pub(crate) static IP_ADDRESS: Strategy = Strategy {
         ("spec.parentRef.name", Named(validation::path_segment_name)),
         ("spec.parentRef.namespace", Text(validation::path_segment_name)),
     ],
+    check_create: |address, errors| {
+        let name = address.name();
+        if let Some(ip) = validation::ip(name).ok().filter(|ip| ip.to_string() != name) {
+            let path = Path::new("metadata").child("name");
+            let detail = format!("must be in canonical form ({:?})", ip.to_string());
+            errors.push(FieldError::invalid(&path, name, detail));
+        }
+    },
     check_update: |new, old, errors| check_immutable(new, old, "spec.parentRef", errors),
     ..Strategy::PLAIN
 };
@@ -548,7 +550,16 @@ pub(crate) static SERVICE_CIDR: Strategy = Strategy {
         }
         for (i, entry) in cidr.items("spec.cidrs").iter().enumerate() {
             let text = entry.as_str().unwrap_or_default();
-            if let Some(detail) = cidr_error(text) {
+            if !is_cidr(text) {
+                errors.push(FieldError::invalid(&path.index(i), text, BAD_CIDR));
+            }
+        }
+    },
+    // Older objects keep their form.
+    check_create: |cidr, errors| {
+        let path = Path::new("spec").child("cidrs");
+        for (i, text) in cidr.texts("spec.cidrs").enumerate().filter(|(_, text)| is_cidr(text)) {
+            if let Some(detail) = form_error(text) {
                 errors.push(FieldError::invalid(&path.index(i), text, detail));
             }
         }
@@ -557,11 +568,8 @@ pub(crate) static SERVICE_CIDR: Strategy = Strategy {
     ..Strategy::PLAIN
 };
 
-/// Returns the reason for which a text is not a range of addresses in canonical form.
-fn cidr_error(text: &str) -> Option<String> {
-    if !is_cidr(text) {
-        return Some(BAD_CIDR.to_owned());
-    }
+/// Returns the reason for which a range of addresses is not in canonical form.
+fn form_error(text: &str) -> Option<String> {
     let strict =
         text.split_once('/').filter(|(_, length)| *length == "0" || !length.starts_with('0'));
     let parsed = strict.and_then(|(ip, length)| Some((ip.parse().ok()?, length.parse().ok()?)));

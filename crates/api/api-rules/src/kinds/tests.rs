@@ -346,6 +346,15 @@ fn validates_names() {
 }
 
 #[test]
+fn updates_service_cidr_of_older_form() {
+    let group = "networking.k8s.io";
+    let old = made(group, "servicecidrs", json!({"spec": {"cidrs": ["10.0.0.5/24"]}}));
+    let cidrs = strategy(group, "servicecidrs");
+    let (_, errors) = updated(cidrs, &old, |o| o["metadata"]["labels"] = json!({"a": "b"}));
+    assert_eq!(errors, "[]");
+}
+
+#[test]
 fn updates_restore_fields_of_other_endpoints() {
     let deployments = strategy("apps", "deployments");
     let mut old = made("apps", "deployments", deployment(json!({})));
