@@ -13,6 +13,7 @@ use crate::{
     error::Error,
     key::{Key, KeyAlgorithm},
     names::{AltName, Subject, Usage},
+    signature,
     validity::Validity,
 };
 
@@ -102,12 +103,17 @@ impl Authority {
     }
 
     /// Signs a leaf certificate for the holder of a public key (SubjectPublicKeyInfo in DER).
+    ///
+    /// # Errors
+    ///
+    /// Rejects malformed keys, and keys whose signatures this crate cannot verify.
     pub fn issue_to(
         &self,
         spec: &LeafSpec,
         public_key: &[u8],
         validity: Validity,
     ) -> Result<Cert, Error> {
+        signature::check_key(public_key).map_err(Error::RefusedRequest)?;
         let key_usage = DIGITAL_SIGNATURE | KEY_ENCIPHERMENT;
         let extensions = self.extensions(key_usage, spec.usage, &spec.alt_names);
         self.sign_leaf(&der::name(&spec.subject), public_key, extensions, validity)
