@@ -1,5 +1,11 @@
 //! kops-controller: admits workers, each with certificates for its kubelet and kube-proxy, and with the configuration
-//! of its group. It also sets the groups' labels on Nodes, which kubelets may not set themselves.
+//! of its group. Machines prove their identity by a certificate (cloud local) or by the key of their Host (cloud
+//! metal). It also sets the groups' labels on Nodes, which kubelets may not set themselves. Read [`Controller`] first.
+
+mod host;
+mod labels;
+mod machine;
+mod settings;
 
 use std::{
     path::{Path, PathBuf},
@@ -7,20 +13,30 @@ use std::{
     time::Duration,
 };
 
-use api_meta::{Timestamp, Tree as _};
+use api_meta::Tree as _;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bootstrap_core::constants::NODES_GROUP;
-use client::{Client, ListOptions, PatchKind, PatchTarget, Resource};
+use client::{Client, Resource};
 use futures_util::{FutureExt as _, future::BoxFuture};
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode, header, request::Parts};
 use http_body_util::{BodyExt as _, Limited};
 use kops_core::{life, node_config_path};
 use kops_store::{DOCKER_CONFIG, IDENTITY_CA, parse_yaml};
-use pki::{Authority, Cert, ClientCa, SigningRequest, Subject, Usage, Validity};
+use pki::{Authority, Cert, ClientCa, LeafSpec, SigningRequest, Subject, Usage, Validity};
 use serde_json::{Map, Value, json};
 use serve::{Body, Connection, Handler, Limits, ServerTls, answer};
 use vfs::Store;
 
+pub use self::host::{HOSTS, HOSTS_NAMESPACE};
+pub(crate) use self::{
+    host::{AUDIENCE, SCHEME},
+    settings::DIRECTORY,
+};
+use self::{
+    host::{HostError, SignedRequest},
+    machine::{Cluster, RequestingMachine, group_of},
+    settings::{ProofSettings, Settings},
+};
 use crate::{
     error::Error,
     parameters::{CERTIFICATE_PERIOD, PROXY_USER},
@@ -28,7 +44,6 @@ use crate::{
 };
 
 pub(crate) const PORT: u16 = 3988;
-pub(crate) const DIRECTORY: &str = "/etc/kubernetes/kops-controller";
 pub(crate) const CONFIG: &str = "/etc/kubernetes/kops-controller/config.json";
 pub(crate) const API_VERSION: &str = "bootstrap.kops.k8s.io/v1alpha1";
 pub(crate) const PATH: &str = "/bootstrap";
@@ -36,9 +51,12 @@ pub(crate) const PATH: &str = "/bootstrap";
 pub const USER: &str = "kops-controller";
 /// The namespace of Nodes' Leases.
 pub const LEASES: &str = "kube-node-lease";
+/// The authority that signs the machines' certificates.
+const SIGNER: &str = "kubernetes-ca";
+/// The label of public keys in upstream's requests, whatever their algorithm.
+pub(crate) const REQUEST_LABEL: &str = "RSA PUBLIC KEY";
 /// The largest request in bytes; usual ones are a few kilobytes.
 const LARGEST: usize = 64 << 10;
-const POLL: Duration = Duration::from_secs(10);
 
 /// Admits machines to the cluster, and labels their Nodes
 #[derive(clap::Args, Debug)]
@@ -55,84 +73,81 @@ fn refuse<T>(code: StatusCode, reason: impl Into<String>) -> Result<T, Refusal> 
     Err(Refusal(code, reason.into()))
 }
 
+/// The server of kops-controller.
 struct Controller {
     store: Store,
     authority: Authority,
-    /// The authority that signs the machines' identities.
-    identities: ClientCa,
-    nodes: Arc<dyn Nodes>,
+    /// The ID of the authority's key pair; empty if requests do not name it.
+    keypair: String,
+    /// The names of the certificates that machines may request.
+    cert_names: Vec<String>,
+    proof: Proof,
+    cluster: Arc<dyn Cluster>,
 }
 
-/// A machine that sent a request, by its identity.
-struct RequestingMachine {
-    machine: String,
-    group: String,
-    /// The creation time of the machine. Its predecessor had ended by then.
-    created_at: Timestamp,
-}
-
-/// The queries to the cluster.
-trait Nodes: Send + Sync {
-    /// Returns the last sign of life of a Node's machine, if the Node exists and is Ready.
-    fn last_sign<'a>(
-        &'a self,
-        name: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Timestamp>, client::Error>>;
-}
-
-/// Returns the object, or `None` if it does not exist.
-async fn optional(
-    request: impl Future<Output = Result<Value, client::Error>>,
-) -> Result<Option<Value>, client::Error> {
-    match request.await {
-        Ok(object) => Ok(Some(object)),
-        Err(error) if error.is_not_found() => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-impl Nodes for Client {
-    fn last_sign<'a>(
-        &'a self,
-        name: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Timestamp>, client::Error>> {
-        Box::pin(async move {
-            let node = optional(self.get::<Value>(&Resource::NODES, "", name)).await?;
-            let Some(node) = node.filter(|node| life::readiness(node).0) else { return Ok(None) };
-            let lease = optional(self.get(&Resource::LEASES, LEASES, name)).await?;
-            Ok(life::last_sign(&node, lease.as_ref()))
-        })
-    }
+/// The way in which machines prove their identity.
+enum Proof {
+    /// A client certificate of the authority that signs the machines' identities.
+    Certificate(ClientCa),
+    /// A signature with the key of the machine's Host, at most this old.
+    Host { skew: Duration },
 }
 
 /// Runs `kops-controller`: admits workers and labels their Nodes, until shutdown.
 pub async fn run(args: &Args, tasks: &rt::Tasks) -> Result<(), Error> {
     let path = args.conf.display().to_string();
-    let text = std::fs::read(&args.conf).map_err(kops_store::Error::file("reading", &path))?;
-    let settings = parse_yaml(&path, &text)?;
-    let store = open(settings.text("store"))?;
-    let file = |name: &str| Path::new(DIRECTORY).join(name);
-    let (certificate, key) = (file("kops-controller.crt"), file("kops-controller.key"));
+    let text = read(&args.conf)?;
+    let settings = Settings::parse(&parse_yaml(&path, &text)?)?;
+    let store = open(&settings.store)?;
+    let file = |name: &str| settings.authorities.join(name);
     let authority = Authority::from_parts(
-        pki::read_cert(&file("kubernetes-ca.crt"))?,
-        pki::read_key(&file("kubernetes-ca.key"))?,
+        pki::read_cert(&file(&format!("{SIGNER}.crt")))?,
+        pki::read_key(&file(&format!("{SIGNER}.key")))?,
     )?;
-    let (pem, _) = store.read(IDENTITY_CA)?.ok_or(Error::IdentityCa)?;
-    let identities = ClientCa::from_pem(&pem)?;
-    let read = |path: &Path| {
-        std::fs::read(path).map_err(kops_store::Error::file("reading", &path.display().to_string()))
+    let agent = version::user_agent("kops-controller");
+    let (proof, keypair, client) = match settings.proof {
+        ProofSettings::Certificate => {
+            let (pem, _) = store.read(IDENTITY_CA)?.ok_or(Error::IdentityCa)?;
+            let client = Client::from_kubeconfig_file(&file("kubeconfig"), &agent)?;
+            (Proof::Certificate(ClientCa::from_pem(&pem)?), String::new(), client)
+        }
+        ProofSettings::Host { skew } => {
+            let path = file("keypair-ids.yaml");
+            let ids = parse_yaml(&path.display().to_string(), &read(&path)?)?;
+            let client = Client::from_service_account(&agent)?;
+            (Proof::Host { skew }, ids.text(SIGNER).to_owned(), client)
+        }
     };
-    let tls = ServerTls::new(&read(&certificate)?, &read(&key)?, identities.authorities())?;
-    let client =
-        Client::from_kubeconfig_file(&file("kubeconfig"), &version::user_agent("kops-controller"))?;
-    let address = settings.text("listen");
+    let tls = ServerTls::new(
+        &read(&settings.certificate)?,
+        &read(&settings.key)?,
+        proof.client_authorities(),
+    )?;
+    let address = settings.listen.as_str();
     let listener = tokio::net::TcpListener::bind(address).await;
     let listener = listener.map_err(kops_store::Error::file("listening on", address))?;
-    let labelled = (client.clone(), store.clone());
-    tasks.keep("labels", move || keep_labels(labelled.0.clone(), labelled.1.clone()));
-    let handler = Controller { store, authority, identities, nodes: Arc::new(client) };
+    let (labelled, kind) = ((client.clone(), store.clone()), settings.proof);
+    tasks.keep("labels", move || labels::keep_labels(labelled.0.clone(), labelled.1.clone(), kind));
+    let cert_names = settings.cert_names;
+    let cluster = Arc::new(client);
+    let handler = Controller { store, authority, keypair, cert_names, proof, cluster };
     serve::serve(listener, Some(tls), Limits::default(), Arc::new(handler), tasks.clone()).await;
     Ok(())
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    let shown = path.display().to_string();
+    Ok(std::fs::read(path).map_err(kops_store::Error::file("reading", &shown))?)
+}
+
+impl Proof {
+    /// Returns the subjects of the authorities whose client certificates are requested.
+    fn client_authorities(&self) -> Vec<Vec<u8>> {
+        match self {
+            Self::Certificate(identities) => identities.authorities(),
+            Self::Host { .. } => Vec::new(),
+        }
+    }
 }
 
 impl Handler for Controller {
@@ -155,40 +170,33 @@ impl Handler for Controller {
 
 impl Controller {
     async fn bootstrap(&self, request: Request<Body>) -> Result<Value, Refusal> {
-        let RequestingMachine { machine, group, created_at } = self.identify(&request)?;
-        let body = Limited::new(request.into_body(), LARGEST).collect().boxed().await;
+        let (head, body) = request.into_parts();
+        let body = Limited::new(body, LARGEST).collect().boxed().await;
         let Ok(body) = body.map(http_body_util::Collected::to_bytes) else {
             return refuse(
                 StatusCode::BAD_REQUEST,
                 "the request's body is too large or incomplete",
             );
         };
+        let requesting = self.identify(&head, &body).await?;
         let Ok(parameters) = serde_json::from_slice::<Value>(&body) else {
             return refuse(StatusCode::BAD_REQUEST, "the request's body is not JSON");
         };
         if parameters.text("apiVersion") != API_VERSION {
             return refuse(StatusCode::BAD_REQUEST, "the request is of an unknown apiVersion");
         }
-        let Some(config) = self.node_config(&group)? else {
+        let RequestingMachine { machine, group, .. } = &requesting;
+        let Some(config) = self.node_config(group)? else {
             return refuse(
                 StatusCode::FORBIDDEN,
                 format!("{group:?} is not an instance group of workers"),
             );
         };
-        match self.nodes.last_sign(&machine).await {
-            // The name has shown no sign of life since this machine was created, so the Node is its predecessor's.
-            Ok(sign) if sign.is_none_or(|sign| sign < created_at) => {}
-            Ok(_) => {
-                let reason =
-                    format!("node {machine:?} exists and is Ready: another machine has that name");
-                return refuse(StatusCode::CONFLICT, reason);
-            }
-            // Without the API it is unknown whether another machine runs, so the worker must retry.
-            Err(error) => return refuse(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
-        }
+        self.check_free(&requesting).await?;
+        self.check_keypair(&parameters)?;
         let mut certs = Map::new();
         for (name, key) in parameters.at("certs").as_object().into_iter().flatten() {
-            let cert = self.sign(name, key.as_str().unwrap_or_default(), &machine)?;
+            let cert = self.sign(name, key.as_str().unwrap_or_default(), machine)?;
             certs.insert(name.clone(), cert.into());
         }
         tracing::info!(machine, group, "admitted a machine");
@@ -202,35 +210,64 @@ impl Controller {
         Ok(response)
     }
 
-    /// Returns the requesting machine and its group, from the client certificate signed by the creator of machines.
-    fn identify(&self, request: &Request<Body>) -> Result<RequestingMachine, Refusal> {
-        let connection = request.extensions().get::<Arc<Connection>>();
-        let chain = connection.map(|c| c.client_certificates.as_slice()).unwrap_or_default();
-        let verified = match self.identities.verify(chain, rt::now()) {
-            Ok(Some(verified)) => verified.identity,
-            Ok(None) => {
-                return refuse(
-                    StatusCode::FORBIDDEN,
-                    "the request has no client certificate that names the machine",
-                );
+    /// Returns the requesting machine and its group.
+    async fn identify(&self, head: &Parts, body: &[u8]) -> Result<RequestingMachine, Refusal> {
+        let skew = match &self.proof {
+            Proof::Certificate(identities) => return identify_by_certificate(identities, head),
+            Proof::Host { skew } => *skew,
+        };
+        let authorization = head.headers.get(header::AUTHORIZATION);
+        let authorization = authorization.and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let request = SignedRequest { authorization, body, now: rt::now() };
+        request.machine(&*self.cluster, skew).await.map_err(|error| {
+            tracing::warn!(%error, "could not verify a request");
+            // The sender is unknown, so it must not learn which Hosts exist.
+            match error {
+                HostError::Api { .. } => {
+                    let reason = "the Host could not be read; see kops-controller's log";
+                    Refusal(StatusCode::SERVICE_UNAVAILABLE, reason.to_owned())
+                }
+                _ => Refusal(StatusCode::FORBIDDEN, "failed to verify token".to_owned()),
             }
-            Err(error) => return refuse(StatusCode::FORBIDDEN, error.to_string()),
-        };
-        let shown = chain.first().map(|leaf| Cert::from_der(leaf.to_vec()).and_then(|c| c.info()));
-        let Some(Ok(shown)) = shown else {
-            return refuse(StatusCode::FORBIDDEN, "the machine's certificate cannot be read");
-        };
-        match &verified.groups[..] {
-            [group] if group_of(&verified.name) == Some(group) => Ok(RequestingMachine {
-                machine: verified.name,
-                group: group.clone(),
-                created_at: instances::created_at(&shown).into(),
-            }),
-            _ => refuse(
-                StatusCode::FORBIDDEN,
-                format!("{:?} is not a machine of exactly one group", verified.name),
-            ),
+        })
+    }
+
+    /// Rejects a machine whose name another machine has: its Node is Ready.
+    async fn check_free(&self, requesting: &RequestingMachine) -> Result<(), Refusal> {
+        let RequestingMachine { machine, created_at, .. } = requesting;
+        // Without the API it is unknown whether another machine runs, so the worker must retry.
+        let silent =
+            |error: client::Error| Refusal(StatusCode::SERVICE_UNAVAILABLE, error.to_string());
+        let node = self.cluster.find(&Resource::NODES, "", machine).await.map_err(silent)?;
+        let Some(node) = node.filter(|node| life::readiness(node).0) else { return Ok(()) };
+        if let Some(created_at) = created_at {
+            let lease = self.cluster.find(&Resource::LEASES, LEASES, machine).await;
+            let sign = life::last_sign(&node, lease.map_err(silent)?.as_ref());
+            // The name has shown no sign of life since this machine was created, so the Node is its predecessor's.
+            if sign.is_none_or(|sign| sign < *created_at) {
+                return Ok(());
+            }
         }
+        let reason = format!("node {machine:?} exists and is Ready: another machine has that name");
+        refuse(StatusCode::CONFLICT, reason)
+    }
+
+    /// Rejects a request for certificates of another key pair than that of the authority.
+    fn check_keypair(&self, parameters: &Value) -> Result<(), Refusal> {
+        let ids = parameters.at("keypairIDs").as_object();
+        let is_other = |ids: &Map<String, Value>| {
+            let id = ids.get(SIGNER).and_then(Value::as_str);
+            !ids.is_empty() && id.unwrap_or_default() != self.keypair
+        };
+        if !ids.is_some_and(is_other) {
+            return Ok(());
+        }
+        let reason = format!(
+            "the request is for another key pair of {SIGNER} than {:?}; use the boot configuration of the last \
+             kops update cluster",
+            self.keypair
+        );
+        refuse(StatusCode::BAD_REQUEST, reason)
     }
 
     /// Returns the configuration of a group of workers.
@@ -249,19 +286,32 @@ impl Controller {
         read_secret(&self.store, DOCKER_CONFIG).map_err(refusal)
     }
 
-    /// Signs a certificate for the machine's own Node or for kube-proxy, without any other content.
+    /// Signs a certificate for the machine's own Node or for kube-proxy, without any other content. The request is a
+    /// certificate request or, as upstream's, a public key.
     fn sign(&self, name: &str, request: &str, machine: &str) -> Result<String, Refusal> {
-        let own = match name {
-            "kubelet" => Subject::new(format!("system:node:{machine}")).in_group(NODES_GROUP),
-            "kube-proxy" => Subject::new(PROXY_USER),
-            _ => {
-                return refuse(
-                    StatusCode::BAD_REQUEST,
-                    format!("certificate {name:?} is not issued by kops-controller"),
-                );
+        let known = match name {
+            "kubelet" => {
+                let node = Subject::new(format!("system:node:{machine}"));
+                Some((node.in_group(NODES_GROUP), Usage::Client))
             }
+            "kubelet-server" => Some((Subject::new(machine), Usage::Server)),
+            "kube-proxy" => Some((Subject::new(PROXY_USER), Usage::Client)),
+            _ => None,
+        };
+        let is_enabled = self.cert_names.iter().any(|enabled| enabled == name);
+        let Some((own, usage)) = known.filter(|_| is_enabled) else {
+            let reason = format!("certificate {name:?} is not issued by kops-controller");
+            return refuse(StatusCode::BAD_REQUEST, reason);
         };
         let bad = |error: pki::Error| Refusal(StatusCode::BAD_REQUEST, error.to_string());
+        let validity = Validity::starting(rt::now(), CERTIFICATE_PERIOD);
+        let blocks = pki::decode_all(request).map_err(bad)?;
+        if let [(label, key)] = &blocks[..]
+            && label == REQUEST_LABEL
+        {
+            let spec = LeafSpec { subject: own, alt_names: Vec::new(), usage };
+            return Ok(self.authority.issue_to(&spec, key, validity).map_err(bad)?.to_pem());
+        }
         let request = SigningRequest::from_pem(request).map_err(bad)?;
         let info = request.info().map_err(bad)?;
         if info.subject != own || !info.alt_names.is_empty() {
@@ -271,235 +321,47 @@ impl Controller {
             );
             return refuse(StatusCode::FORBIDDEN, reason);
         }
-        let validity = Validity::starting(rt::now(), CERTIFICATE_PERIOD);
-        let signed = self.authority.sign_request(&request, Usage::Client, validity).map_err(bad)?;
-        Ok(signed.to_pem())
+        Ok(self.authority.sign_request(&request, usage, validity).map_err(bad)?.to_pem())
     }
 }
 
-/// Returns the group in a machine's name: the part before the number.
-fn group_of(machine: &str) -> Option<&str> {
-    let (group, number) = machine.rsplit_once('-')?;
-    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-    (is_number && !group.is_empty()).then_some(group)
-}
-
-/// Adds missing group labels to Nodes periodically, until the task is aborted.
-async fn keep_labels(client: Client, store: Store) {
-    loop {
-        if let Err(error) = label_nodes(&client, &store).await {
-            tracing::warn!(%error, "could not label Nodes");
+/// Returns the requesting machine and its group, from the client certificate signed by the creator of machines.
+fn identify_by_certificate(
+    identities: &ClientCa,
+    head: &Parts,
+) -> Result<RequestingMachine, Refusal> {
+    let connection = head.extensions.get::<Arc<Connection>>();
+    let chain = connection.map(|c| c.client_certificates.as_slice()).unwrap_or_default();
+    let verified = match identities.verify(chain, rt::now()) {
+        Ok(Some(verified)) => verified.identity,
+        Ok(None) => {
+            return refuse(
+                StatusCode::FORBIDDEN,
+                "the request has no client certificate that names the machine",
+            );
         }
-        tokio::time::sleep(POLL).await;
+        Err(error) => return refuse(StatusCode::FORBIDDEN, error.to_string()),
+    };
+    let shown = chain.first().map(|leaf| Cert::from_der(leaf.to_vec()).and_then(|c| c.info()));
+    let Some(Ok(shown)) = shown else {
+        return refuse(StatusCode::FORBIDDEN, "the machine's certificate cannot be read");
+    };
+    match &verified.groups[..] {
+        [group] if group_of(&verified.name) == Some(group) => Ok(RequestingMachine {
+            machine: verified.name,
+            group: group.clone(),
+            created_at: Some(instances::created_at(&shown).into()),
+        }),
+        _ => refuse(
+            StatusCode::FORBIDDEN,
+            format!("{:?} is not a machine of exactly one group", verified.name),
+        ),
     }
-}
-
-async fn label_nodes(client: &Client, store: &Store) -> Result<(), Error> {
-    let nodes = client.list::<Value>(&Resource::NODES, "", &ListOptions::default()).await?;
-    for node in nodes.items {
-        let name = node.text("metadata.name");
-        let Some(group) = group_of(name) else { continue };
-        let mut missing = Map::new();
-        for role in ["ControlPlane", "Node"] {
-            let path = node_config_path(role, group);
-            if let Some((content, _)) = store.read(&path)? {
-                let config = parse_yaml(&path, &content)?;
-                let labels = config.at("KubeletConfig.nodeLabels").as_object();
-                missing.extend(labels.into_iter().flatten().map(|(k, v)| (k.clone(), v.clone())));
-            }
-        }
-        let has = node.at("metadata.labels").clone();
-        missing.retain(|key, value| has.get(key.as_str()) != Some(value));
-        if missing.is_empty() {
-            continue;
-        }
-        let at = PatchTarget { namespace: "", name, subresource: "" };
-        let patch = json!({"metadata": {"labels": missing}});
-        client.patch::<Value>(&Resource::NODES, at, PatchKind::Merge, &patch).await?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]
 mod fuzzed;
-
 #[cfg(test)]
-mod tests {
-    use pki::{Key, KeyAlgorithm, LeafSpec};
-    use serve::full;
-
-    use super::*;
-
-    struct FixedSign(Option<Timestamp>);
-
-    impl Nodes for FixedSign {
-        fn last_sign<'a>(
-            &'a self,
-            _: &'a str,
-        ) -> BoxFuture<'a, Result<Option<Timestamp>, client::Error>> {
-            Box::pin(async { Ok(self.0) })
-        }
-    }
-
-    pub(super) struct TestController {
-        _dir: tempfile::TempDir,
-        pub(super) controller: Controller,
-        pub(super) fleet: Authority,
-    }
-
-    fn hour() -> Validity {
-        Validity::starting(rt::now(), Duration::from_secs(3600))
-    }
-
-    pub(super) fn place(sign: Option<Timestamp>) -> TestController {
-        let dir = tempfile::tempdir().unwrap();
-        let config = dir.path().join("igconfig/node/nodes-a");
-        std::fs::create_dir_all(&config).unwrap();
-        std::fs::write(config.join("nodeupconfig.yaml"), "ClusterName: a\n").unwrap();
-        let make = |name| Authority::create(name, KeyAlgorithm::EcdsaP256, hour()).unwrap();
-        let fleet = make("fleet");
-        let controller = Controller {
-            store: Store::open(&format!("file://{}", dir.path().display())).unwrap(),
-            authority: make("kubernetes-ca"),
-            identities: ClientCa::from_pem(fleet.cert().to_pem().as_bytes()).unwrap(),
-            nodes: Arc::new(FixedSign(sign)),
-        };
-        TestController { _dir: dir, controller, fleet }
-    }
-
-    pub(super) fn request(
-        signer: &Authority,
-        machine: &str,
-        group: &str,
-        asks_for: &str,
-    ) -> Request<Body> {
-        let spec = LeafSpec {
-            subject: Subject::new(machine).in_group(group),
-            alt_names: Vec::new(),
-            usage: Usage::Client,
-        };
-        let (cert, _) = signer.issue_new(&spec, KeyAlgorithm::EcdsaP256, hour()).unwrap();
-        let node = Subject::new(format!("system:node:{asks_for}")).in_group(NODES_GROUP);
-        let certs = json!({"kubelet": csr(&node), "kube-proxy": csr(&Subject::new(PROXY_USER))});
-        let body = json!({"apiVersion": API_VERSION, "certs": certs, "includeNodeConfig": true});
-        let mut request = Request::post(PATH).body(full(body.to_string())).unwrap();
-        let connection =
-            Connection { client_certificates: vec![cert.to_rustls()], ..Connection::default() };
-        request.extensions_mut().insert(Arc::new(connection));
-        request
-    }
-
-    fn csr(subject: &Subject) -> String {
-        let key = Key::generate(KeyAlgorithm::EcdsaP256).unwrap();
-        SigningRequest::create(subject, &[], &key).unwrap().to_pem()
-    }
-
-    async fn code(place: &TestController, request: Request<Body>) -> (u16, String) {
-        let answer = place.controller.handle(request).await;
-        let code = answer.status().as_u16();
-        let body = answer.into_body().collect().await.unwrap().to_bytes();
-        (code, String::from_utf8_lossy(&body).into_owned())
-    }
-
-    #[tokio::test]
-    async fn rejects_certificates_of_other_users() {
-        let place = self::place(None);
-        let node = Subject::new("system:node:nodes-a-1").in_group(NODES_GROUP);
-        let admin = Subject::new(PROXY_USER).in_group("system:masters");
-        for (name, subject, wanted) in [
-            ("kube-proxy", &admin, 403),
-            ("kube-proxy", &node, 403),
-            ("kubelet", &Subject::new(PROXY_USER), 403),
-            ("kube-router", &node, 400),
-        ] {
-            let mut asked = request(&place.fleet, "nodes-a-1", "nodes-a", "nodes-a-1");
-            let body = json!({"apiVersion": API_VERSION, "certs": {name: csr(subject)}});
-            *asked.body_mut() = full(body.to_string());
-            let (code, body) = code(&place, asked).await;
-            assert!(code == wanted && body.contains(name), "{name} {subject}: {code} {body}");
-        }
-    }
-
-    #[tokio::test]
-    async fn machine_gets_its_certificates_and_configuration() {
-        let place = place(None);
-        let (code, body) =
-            code(&place, request(&place.fleet, "nodes-a-1", "nodes-a", "nodes-a-1")).await;
-        assert_eq!(code, 200, "{body}");
-        let answer: Value = serde_json::from_str(&body).unwrap();
-        assert_eq!(answer.text("nodeConfig.nodeupConfig"), "ClusterName: a\n");
-        let cert = pki::Cert::from_pem(answer.text("certs.kubelet")).unwrap();
-        cert.check_signed_by(place.controller.authority.cert()).unwrap();
-        assert_eq!(cert.info().unwrap().subject.common_name, "system:node:nodes-a-1");
-        let proxy = pki::Cert::from_pem(answer.text("certs.kube-proxy")).unwrap();
-        assert_eq!(proxy.info().unwrap().subject, Subject::new(PROXY_USER));
-    }
-
-    #[tokio::test]
-    async fn workers_get_the_credentials_of_registries_only() {
-        let place = self::place(None);
-        let secrets = place._dir.path().join("secrets");
-        std::fs::create_dir_all(&secrets).unwrap();
-        std::fs::write(secrets.join("encryptionconfig"), r#"{"Data": "a2V5"}"#).unwrap();
-        let ask = || request(&place.fleet, "nodes-a-1", "nodes-a", "nodes-a-1");
-        let (_, body) = code(&place, ask()).await;
-        assert!(!body.contains("nodeSecrets"), "{body}");
-        std::fs::write(secrets.join("dockerconfig"), r#"{"Data": "e30="}"#).unwrap();
-        let (status, body) = code(&place, ask()).await;
-        let answer: Value = serde_json::from_str(&body).unwrap();
-        let secrets_of = answer.at("nodeConfig.nodeSecrets");
-        assert_eq!((status, secrets_of), (200, &json!({"dockerconfig": "e30="})), "{body}");
-        // Only an admitted worker gets them.
-        let stranger = Authority::create("fleet", KeyAlgorithm::EcdsaP256, hour()).unwrap();
-        let (status, body) =
-            code(&place, request(&stranger, "nodes-a-1", "nodes-a", "nodes-a-1")).await;
-        assert!(status == 403 && !body.contains("e30="), "{body}");
-        std::fs::write(secrets.join("dockerconfig"), r#"{"Data": "?"}"#).unwrap();
-        assert_eq!(code(&place, ask()).await.0, 503);
-    }
-
-    #[tokio::test]
-    async fn rejects_machines_without_rights() {
-        let place = self::place(None);
-        let stranger = Authority::create("fleet", KeyAlgorithm::EcdsaP256, hour()).unwrap();
-        for (request, wanted) in [
-            // Another authority of the same name, another machine's Node, another group, and a group that is not of
-            // workers.
-            (request(&stranger, "nodes-a-1", "nodes-a", "nodes-a-1"), 403),
-            (request(&place.fleet, "nodes-a-1", "nodes-a", "nodes-a-2"), 403),
-            (request(&place.fleet, "nodes-a-1", "nodes-b", "nodes-a-1"), 403),
-            (
-                request(&place.fleet, "control-plane-a-1", "control-plane-a", "control-plane-a-1"),
-                403,
-            ),
-            (request(&place.fleet, "../x-1", "../x", "../x-1"), 503),
-            (Request::post(PATH).body(full("{}")).unwrap(), 403),
-        ] {
-            let (code, body) = code(&place, request).await;
-            assert_eq!(code, wanted, "{body}");
-            assert!(!body.contains("CERTIFICATE"), "{body}");
-        }
-        // The identity is created now. A sign of life since then means that the name is taken; no sign means that it is
-        // free.
-        let own = Timestamp::from(rt::now());
-        for (sign, wanted) in [
-            (own.plus(Duration::from_secs(2)), 409),
-            (Timestamp::from_unix(own.unix() - 2, 0), 200),
-        ] {
-            let taken = self::place(Some(sign));
-            let again = request(&taken.fleet, "nodes-a-1", "nodes-a", "nodes-a-1");
-            assert_eq!(code(&taken, again).await.0, wanted);
-        }
-        let mut large = request(&place.fleet, "nodes-a-1", "nodes-a", "nodes-a-1");
-        *large.body_mut() = full(vec![b' '; LARGEST + 1]);
-        assert_eq!(code(&place, large).await.0, 400);
-    }
-
-    #[test]
-    fn parses_group_of_a_machines_name() {
-        assert_eq!(group_of("nodes-a-12"), Some("nodes-a"));
-        for name in ["nodes", "nodes-", "-1", "nodes-a"] {
-            assert_eq!(group_of(name), None, "{name}");
-        }
-    }
-}
+pub(crate) mod host_tests;
+#[cfg(test)]
+pub(crate) mod tests;

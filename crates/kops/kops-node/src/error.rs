@@ -119,6 +119,13 @@ pub enum Error {
     EncryptionConfig,
     #[error(transparent)]
     Core(#[from] kops_core::Error),
+    #[error(transparent)]
+    ServiceAccount(#[from] client::ServiceAccountError),
+    #[error(
+        "server.pki is missing in the settings: machines of cloud {cloud:?} can prove their identity only by the keys \
+         of Hosts"
+    )]
+    Proof { cloud: String },
     #[error("{IDENTITY_CA} of the state store is missing; kops update cluster --yes writes it")]
     IdentityCa,
     #[error("{name} of the state store is missing")]

@@ -23,7 +23,7 @@ use tokio::time::timeout;
 
 use super::{certificates::Issuer, files};
 use crate::{
-    controller::{API_VERSION, PATH},
+    controller::{API_VERSION, AUDIENCE, PATH, REQUEST_LABEL, SCHEME},
     error::Error,
     systemd_error::SystemdError,
 };
@@ -31,11 +31,6 @@ use crate::{
 /// The machine's key, which `kops toolbox enroll` or the first run creates.
 const KEY: &str = "etc/kubernetes/kops/pki/machine/private.pem";
 const PUBLIC_KEY: &str = "etc/kubernetes/kops/pki/machine/public.pem";
-/// The scheme of the authorization, also for keys that are not in a TPM.
-const SCHEME: &str = "x-pki-tpm";
-const AUDIENCE: &str = "kops.k8s.io/node-bootstrap";
-/// The label of public keys in requests, whatever their algorithm.
-const REQUEST_LABEL: &str = "RSA PUBLIC KEY";
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 /// The largest answer.
 const MAX_ANSWER: usize = 16 << 20;

@@ -7,6 +7,7 @@ use client::{Client, Resource};
 use kops_api::Object;
 use kops_core::{CloudName, Cluster as _};
 use kops_local::{MachineProblem, list_objects};
+use kops_node::controller::{HOSTS, HOSTS_NAMESPACE};
 use kops_store::Registry;
 use serde_json::Value;
 
@@ -15,10 +16,6 @@ use crate::error::Error;
 
 /// The label that names the instance group of a Node.
 const GROUP_LABEL: &str = "kops.k8s.io/instancegroup";
-/// The objects by which `toolbox enroll` records machines.
-pub(crate) const HOSTS: Resource =
-    Resource::constant("kops.k8s.io", "v1alpha2", "hosts", "Host", true);
-pub(crate) const HOSTS_NAMESPACE: &str = "kops-system";
 
 /// The machines of a cluster on metal.
 pub(crate) struct MetalCloud {

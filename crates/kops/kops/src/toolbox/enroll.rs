@@ -13,16 +13,11 @@ use client::Client;
 use kops_api::{Object, yaml};
 use kops_core::{CloudName, Cluster as _, NodeInputs, boot_config, node_config_path};
 use kops_local::COMMAND_PERIOD;
+use kops_node::controller::{HOSTS, HOSTS_NAMESPACE};
 use kops_store::{Keyset, Registry};
 use serde_json::{Value, json};
 
-use crate::{
-    cloud::metal::{HOSTS, HOSTS_NAMESPACE},
-    environment::CommandEnvironment,
-    error::Error,
-    flags::EnrollFlags,
-    get,
-};
+use crate::{environment::CommandEnvironment, error::Error, flags::EnrollFlags, get};
 
 /// Creates the machine's key if it is missing, and prints the host name and the public key.
 const IDENTIFY: &str = "set -e

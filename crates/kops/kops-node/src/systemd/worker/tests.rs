@@ -1,134 +1,45 @@
-//! A worker below a temporary root, and a kops-controller that checks requests as upstream's does.
+//! A worker below a temporary root, and our kops-controller.
 
 use std::fs;
 
 use api_config::Kubeconfig;
-use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1, ParsedPublicKey};
-use futures_util::future::BoxFuture;
-use http::Response;
-use http_body_util::BodyExt as _;
+use client::Resource;
 use kops_core::content_hash;
-use parking_lot::Mutex;
 use pki::{Authority, Cert, LeafSpec, Subject, Usage, Validity};
-use serve::{Body, Handler, Limits, ServerTls, answer};
+use serve::{Limits, ServerTls};
 use sys::RecordedPrograms;
 
 use super::*;
-use crate::systemd::{
-    configure,
-    tests::{BASE, assets, is_root, prepare, programs},
+use crate::{
+    controller::{
+        HOSTS,
+        host_tests::{HostController, controller},
+        tests::{FakeCluster, ready_node},
+    },
+    systemd::{
+        configure,
+        tests::{BASE, assets, is_root, prepare, programs},
+    },
 };
 
 const MACHINE: &str = "worker-1";
 const NAME: &str = "kops-controller.internal.demo.example.com";
 /// The ID of the key pair that signs certificates.
 const KEYPAIR: &str = "7";
-
-/// The state of the cluster.
-#[derive(Default)]
-struct ClusterState {
-    /// The public key of the machine's Host; empty without a Host.
-    host: String,
-    /// `true` if the machine's Node is ready.
-    is_ready: bool,
-    /// The node configuration.
-    config: String,
-    /// The number of certificates that were issued.
-    issued: usize,
-}
-
-struct FakeController {
-    authority: Authority,
-    state: Mutex<ClusterState>,
-}
+/// The path of the node configuration in the state store.
+const CONFIG: &str = "igconfig/node/nodes/nodeupconfig.yaml";
 
 fn hour() -> Validity {
     Validity::starting(rt::now(), Duration::from_secs(3600))
-}
-
-/// Returns the content of a PEM block with this label.
-fn der(pem: &str, label: &str) -> Option<Vec<u8>> {
-    let body = pem.strip_prefix(&format!("-----BEGIN {label}-----\n"))?;
-    let body: String = body.lines().take_while(|line| !line.starts_with('-')).collect();
-    STANDARD.decode(body).ok()
-}
-
-impl FakeController {
-    /// Returns the machine that signed a request.
-    fn verify(&self, authorization: &str, body: &[u8]) -> Option<String> {
-        let token = STANDARD.decode(authorization.strip_prefix("x-pki-tpm ")?).ok()?;
-        let token: Value = serde_json::from_slice(&token).ok()?;
-        let part = |name: &str| STANDARD.decode(token.text(name)).ok();
-        let (data, signature) = (part("data")?, part("signature")?);
-        let host = der(&self.state.lock().host, "PUBLIC KEY")?;
-        let key = ParsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, &host).ok()?;
-        key.verify_sig(&data, &signature).ok()?;
-        let claim: Value = serde_json::from_slice(&data).ok()?;
-        let skew = claim.at("timestamp").as_i64()? - Timestamp::from(rt::now()).unix();
-        let is_current = skew.abs() < 300 && claim.text("audience") == "kops.k8s.io/node-bootstrap";
-        let is_own = claim.text("requestHash") == STANDARD.encode(Sha256::digest(body));
-        (is_current && is_own).then(|| claim.text("instance").to_owned())
-    }
-
-    fn issue(&self, name: &str, key: &str, machine: &str) -> Option<String> {
-        let (subject, usage) = match name {
-            "kubelet" => {
-                let subject = Subject::new(format!("system:node:{machine}"));
-                (subject.in_group("system:nodes"), Usage::Client)
-            }
-            "kubelet-server" => (Subject::new(machine), Usage::Server),
-            "kube-proxy" => (Subject::new("system:kube-proxy"), Usage::Client),
-            _ => return None,
-        };
-        let spec = LeafSpec { subject, alt_names: Vec::new(), usage };
-        let cert = self.authority.issue_to(&spec, &der(key, "RSA PUBLIC KEY")?, hour()).ok()?;
-        self.state.lock().issued += 1;
-        Some(cert.to_pem())
-    }
-
-    fn answer(&self, authorization: &str, body: &[u8]) -> Response<Body> {
-        let refuse = |status, text: &str| answer(status, "text/plain", text.to_owned());
-        let Some(machine) = self.verify(authorization, body) else {
-            return refuse(StatusCode::FORBIDDEN, "failed to verify token");
-        };
-        if self.state.lock().is_ready {
-            return refuse(StatusCode::CONFLICT, "node already registered");
-        }
-        let request: Value = serde_json::from_slice(body).unwrap();
-        let mut tree = json!({"Certs": {}});
-        for (name, key) in request.pairs("certs") {
-            assert_eq!(request["keypairIDs"], json!({"kubernetes-ca": KEYPAIR}));
-            match self.issue(name, key.as_str().unwrap(), &machine) {
-                Some(cert) => tree["Certs"][name] = cert.into(),
-                None => return refuse(StatusCode::BAD_REQUEST, "failed to issue"),
-            }
-        }
-        if request.flag("includeNodeConfig") {
-            let secrets = json!({"dockerconfig": STANDARD.encode("{}")});
-            let config = self.state.lock().config.clone();
-            tree["nodeConfig"] = json!({"nodeupConfig": config, "nodeSecrets": secrets});
-        }
-        answer(StatusCode::OK, "application/json", tree.to_string())
-    }
-}
-
-impl Handler for FakeController {
-    fn handle(&self, request: Request<Body>) -> BoxFuture<'_, Response<Body>> {
-        Box::pin(async move {
-            let (head, body) = request.into_parts();
-            let authorization = head.headers.get(header::AUTHORIZATION);
-            let authorization = authorization.and_then(|value| value.to_str().ok());
-            let body = body.collect().await.unwrap().to_bytes();
-            self.answer(authorization.unwrap_or_default(), &body)
-        })
-    }
 }
 
 /// A worker below a temporary root, with its cluster.
 struct TestWorker {
     dir: tempfile::TempDir,
     programs: RecordedPrograms,
-    controller: Arc<FakeController>,
+    store: tempfile::TempDir,
+    authority: Cert,
+    cluster: Arc<FakeCluster>,
     server: String,
     hash: String,
     tasks: rt::Tasks,
@@ -150,21 +61,31 @@ impl TestWorker {
         let tls = ServerTls::new(cert.as_bytes(), key.as_bytes(), Vec::new()).unwrap();
         let config = config(dir.path()).to_string();
         let hash = content_hash(config.as_bytes());
-        let state = Mutex::new(ClusterState { config, ..ClusterState::default() });
-        let controller = Arc::new(FakeController { authority, state });
+        let store = tempfile::tempdir().unwrap();
+        let write = |path: &str, content: &str| {
+            let path = store.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        };
+        write(CONFIG, &config);
+        write("secrets/dockerconfig", r#"{"Data": "e30="}"#);
+        let trusted = authority.cert().clone();
+        let HostController { handler, cluster } = controller(store.path(), authority, KEYPAIR);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = format!("https://{}/", listener.local_addr().unwrap());
         let tasks = rt::Tasks::new(rt::Shutdown::new());
-        let (handler, own) = (controller.clone(), tasks.clone());
+        let own = tasks.clone();
         tasks.spawn("kops-controller", async move {
             serve::serve(listener, Some(tls), Limits::default(), handler, own).await;
         });
         let programs = programs(dir.path());
-        Self { dir, programs, controller, server, hash, tasks }
+        Self { dir, programs, store, authority: trusted, cluster, server, hash, tasks }
     }
 
-    fn state(&self) -> parking_lot::MutexGuard<'_, ClusterState> {
-        self.controller.state.lock()
+    /// Creates the machine's Host.
+    fn enroll(&self) {
+        let spec = json!({"instanceGroup": "nodes", "publicKey": self.text(PUBLIC_KEY)});
+        self.cluster.put(&HOSTS, MACHINE, json!({"spec": spec}));
     }
 
     async fn run(&self) -> Result<Vec<String>, Error> {
@@ -173,7 +94,7 @@ impl TestWorker {
             "InstanceGroupRole": "Node", "NodeupConfigHash": self.hash, "APIServerIPs": ["192.0.2.10"],
             "ConfigServer": {
                 "servers": ["https://127.0.0.1:1/", self.server], "tlsServerName": NAME,
-                "CACertificates": self.controller.authority.cert().to_pem(),
+                "CACertificates": self.authority.to_pem(),
             },
         });
         configure(self.dir.path(), boot, &self.programs).await
@@ -219,16 +140,16 @@ async fn configures_worker_once_its_host_exists() {
         assert!(error.contains(part), "{part}: {error}");
     }
     assert!(!worker.dir.path().join("var/lib/kubelet").exists());
-    worker.state().host = worker.text(PUBLIC_KEY);
+    worker.enroll();
 
     worker.run().await.unwrap_or_else(|error| panic!("{error}"));
-    let authority = worker.controller.authority.cert().to_pem();
+    let authority = worker.authority.to_pem();
     assert_eq!(worker.text("srv/kubernetes/ca.crt"), authority);
     let path = worker.dir.path().join("var/lib/kubelet/kubeconfig");
     let kubeconfig = Kubeconfig::load(&path).unwrap();
     assert_eq!(kubeconfig.clusters[0].cluster.server, "https://api.internal.demo.example.com");
     let serving = Cert::from_pem(&worker.text("srv/kubernetes/kubelet-server.crt")).unwrap();
-    serving.check_signed_by(worker.controller.authority.cert()).unwrap();
+    serving.check_signed_by(&worker.authority).unwrap();
     assert_eq!(serving.info().unwrap().subject, Subject::new(MACHINE));
     let hosts = worker.text("etc/hosts");
     for name in [&format!("api.internal.{BASE}"), NAME] {
@@ -240,8 +161,10 @@ async fn configures_worker_once_its_host_exists() {
     assert!(calls.iter().any(|call| call == "systemctl restart --no-block kubelet.service"));
 
     // Nothing differs, so no certificate is requested again.
+    let kubelet = "var/lib/nodeup/certificates/kubelet.crt";
+    let before = worker.text(kubelet);
     assert_eq!(worker.run().await.unwrap(), Vec::<String>::new());
-    assert_eq!(worker.state().issued, 3);
+    assert_eq!(worker.text(kubelet), before);
 }
 
 #[tokio::test]
@@ -251,8 +174,8 @@ async fn leaves_registered_worker_as_it_is() {
     }
     let worker = TestWorker::new().await;
     worker.run().await.unwrap_err();
-    worker.state().host = worker.text(PUBLIC_KEY);
-    worker.state().is_ready = true;
+    worker.enroll();
+    worker.cluster.put(&Resource::NODES, MACHINE, ready_node(rt::now().into()));
     assert_eq!(worker.run().await.unwrap(), Vec::<String>::new());
     assert!(!worker.dir.path().join("var/lib/kubelet").exists());
 }
@@ -261,8 +184,9 @@ async fn leaves_registered_worker_as_it_is() {
 async fn rejects_configuration_of_other_hash_and_key_of_other_curve() {
     let worker = TestWorker::new().await;
     worker.run().await.unwrap_err();
-    worker.state().host = worker.text(PUBLIC_KEY);
-    worker.state().config.push('\n');
+    worker.enroll();
+    let path = worker.store.path().join(CONFIG);
+    fs::write(&path, fs::read_to_string(&path).unwrap() + "\n").unwrap();
     let error = worker.run().await.unwrap_err();
     assert!(matches!(error, Error::NodeConfig), "{error}");
     let key = Key::generate(KeyAlgorithm::EcdsaP384).unwrap();
