@@ -241,6 +241,16 @@ async fn rejects_machine_whose_node_is_ready() {
     assert_eq!(place.send(&body()).await.0, 200);
 }
 
+#[tokio::test]
+async fn admits_no_machine_while_the_api_fails() {
+    for resource in [HOSTS, Resource::NODES] {
+        let place = place();
+        place.cluster.put(&resource, MACHINE, Value::Null);
+        let (status, text) = place.send(&body()).await;
+        assert!(status == 503 && !text.contains("CERTIFICATE"), "{status} {text}");
+    }
+}
+
 #[test]
 fn host_tokens() {
     let place = place();

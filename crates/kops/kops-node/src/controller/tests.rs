@@ -9,7 +9,7 @@ use serve::full;
 
 use super::*;
 
-/// The objects of a cluster, by plural and name.
+/// The objects of a cluster, by plural and name. Reading `null` fails.
 #[derive(Default)]
 pub(crate) struct FakeCluster(pub(crate) Mutex<BTreeMap<(String, String), Value>>);
 
@@ -27,7 +27,13 @@ impl Cluster for FakeCluster {
         name: &'a str,
     ) -> BoxFuture<'a, Result<Option<Value>, client::Error>> {
         let found = self.0.lock().get(&(resource.plural.to_string(), name.to_owned())).cloned();
-        Box::pin(async { Ok(found) })
+        let path = resource.plural.to_string();
+        Box::pin(async {
+            match found {
+                Some(Value::Null) => Err(client::Error::TooLarge { path, limit: 0 }),
+                found => Ok(found),
+            }
+        })
     }
 }
 
