@@ -31,6 +31,13 @@ pub(crate) fn plan(cluster: &Cluster) -> Result<Plan, Error> {
     Ok(Plan::new(&init.cluster, endpoint, &cluster.settings.node_name)?)
 }
 
+/// Returns the cluster's certificate authority.
+pub(crate) fn authority(cluster: &Cluster) -> Result<pki::Authority, Error> {
+    let pki = Layout::under(cluster.home()).certificates;
+    let (cert, key) = (pki::read_cert(&pki.join("ca.crt"))?, pki::read_key(&pki.join("ca.key"))?);
+    Ok(pki::Authority::from_parts(cert, key)?)
+}
+
 fn serving_certificate(node: &Cluster) -> PathBuf {
     node.layout().kubelet.join("pki/kubelet.crt")
 }
@@ -47,11 +54,7 @@ pub(crate) fn ensure_serving_certificate(
     if cert_path.exists() && key_path.exists() && !is_due(&pki::read_cert(&cert_path)?, now)? {
         return Ok(false);
     }
-    let pki = Layout::under(cluster.home()).certificates;
-    let authority = pki::Authority::from_parts(
-        pki::read_cert(&pki.join("ca.crt"))?,
-        pki::read_key(&pki.join("ca.key"))?,
-    )?;
+    let authority = authority(cluster)?;
     let settings = &cluster.settings;
     let spec = LeafSpec {
         subject: Subject::new(format!("system:node:{}", settings.node_name)),

@@ -61,6 +61,9 @@ pub struct Settings {
     /// store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etcd: Option<String>,
+    /// The number of simulated nodes.
+    #[serde(default)]
+    pub simulated_nodes: u16,
     /// `true` if a further node is a control plane.
     #[serde(default)]
     pub control_plane: bool,
@@ -95,6 +98,7 @@ impl Settings {
             tunnel: false,
             snapshots: None,
             etcd: None,
+            simulated_nodes: 0,
             control_plane: true,
             link: None,
             member_of: None,

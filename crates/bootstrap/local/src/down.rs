@@ -55,7 +55,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
     for node in &members {
         nodes::power::kill_all(node).await?;
     }
-    for role in [Role::Agent, Role::ControlPlane, Role::Balancer] {
+    for role in [Role::SimulatedNodes, Role::Agent, Role::ControlPlane, Role::Balancer] {
         if let Some(pid) = role.running(&cluster) {
             supervision::stop(pid, GRACE).await;
         }

@@ -21,7 +21,11 @@ pub(crate) async fn check(role: Role, cluster: &Cluster) -> Result<(), client::E
             Err(client::Error::Api { .. }) => Ok(()),
             response => response,
         },
-        Role::Supervisor | Role::Holder | Role::Containerd | Role::Balancer => Ok(()),
+        Role::Supervisor
+        | Role::Holder
+        | Role::Containerd
+        | Role::Balancer
+        | Role::SimulatedNodes => Ok(()),
     }
 }
 

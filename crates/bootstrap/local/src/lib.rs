@@ -40,6 +40,7 @@ mod process;
 mod replicated;
 mod secrets;
 mod secrets_error;
+mod simulated;
 mod status;
 mod storage;
 mod supervisor;
@@ -77,6 +78,7 @@ pub use nodes::{
 pub use paths::enter as enter_first_node;
 pub use secrets::{Args as SecretsArgs, run as secrets_encrypt};
 pub use secrets_error::SecretsError;
+pub use simulated::run as run_simulated_nodes;
 pub use status::{Args as StatusArgs, run as status, unmet_cause};
 pub use storage::{Command as StorageCommand, print as print_storage};
 pub use supervisor::run as run_supervisor;

@@ -40,6 +40,7 @@ pub enum LoggingProcess {
     Agent,
     Balancer,
     Holder,
+    SimulatedNodes,
 }
 
 impl LoggingProcess {
@@ -51,6 +52,7 @@ impl LoggingProcess {
             Self::Agent => Role::Agent,
             Self::Balancer => Role::Balancer,
             Self::Holder => Role::Holder,
+            Self::SimulatedNodes => Role::SimulatedNodes,
         }
     }
 }

@@ -35,6 +35,8 @@ pub(crate) enum Role {
     /// Connects the node to the API servers if there are several control planes.
     Balancer,
     Agent,
+    /// Runs the kubelets of all simulated nodes.
+    SimulatedNodes,
 }
 
 /// The time that killed processes have to end. On a busy machine they take a second.
@@ -63,7 +65,14 @@ pub(crate) async fn settle(cluster: &Cluster) {
 impl Cluster {
     /// Returns the processes that the supervisor keeps running for this node, in the order of their start.
     pub(crate) fn roles(&self) -> &'static [Role] {
+        let simulates = self.settings.simulated_nodes > 0;
         match (self.is_member(), self.is_replicated()) {
+            (false, false) if simulates => {
+                &[Role::Containerd, Role::ControlPlane, Role::Agent, Role::SimulatedNodes]
+            }
+            (false, true) if simulates => {
+                &[Role::Containerd, Role::Balancer, Role::Agent, Role::SimulatedNodes]
+            }
             (false, false) => &[Role::Containerd, Role::ControlPlane, Role::Agent],
             (false, true) => &[Role::Containerd, Role::Balancer, Role::Agent],
             (true, false) => &[Role::Holder, Role::Containerd, Role::Agent],
@@ -81,6 +90,7 @@ impl Role {
             Self::ControlPlane => "control-plane",
             Self::Balancer => "balancer",
             Self::Agent => "agent",
+            Self::SimulatedNodes => "simulated-nodes",
         }
     }
 

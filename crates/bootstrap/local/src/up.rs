@@ -26,7 +26,9 @@ use crate::{
     error::Error,
     images, manifests, mark, metrics, network, nodes, preflight,
     process::{Role, notify_supervisor, settle, start_supervisor},
-    replicated, secrets, status, takeover,
+    replicated, secrets,
+    simulated::MOST,
+    status, takeover,
     turn::Turn,
     wait::{check_up, wait},
 };
@@ -53,6 +55,11 @@ pub struct Args {
     /// more
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=100))]
     pub nodes: u8,
+    /// The number of simulated nodes: kubelets with a container runtime in memory, whose Pods have no processes. Only
+    /// Pods that tolerate the taint windlass.io/simulated run there. Takes effect at the next start of a cluster that
+    /// runs
+    #[arg(long, value_parser = clap::value_parser!(u16).range(0..=i64::from(MOST)))]
+    pub simulated_nodes: Option<u16>,
     /// Save all objects at this interval, such as 1h, to files in ROOT/snapshots; 'windlass snapshot restore' reads
     /// them. Takes effect at the next start of a cluster that runs
     #[arg(long)]
@@ -154,6 +161,9 @@ pub async fn run(args: Args) -> Result<(), Error> {
 /// Applies the flags that change settings of a new or an existing cluster.
 fn apply_flags(args: &Args, cluster: &mut Cluster) -> Result<(), Error> {
     cluster.settings.kubeconfig = Some(context::path(args.kubeconfig.as_deref()));
+    if let Some(simulated) = args.simulated_nodes {
+        cluster.settings.simulated_nodes = simulated;
+    }
     if let Some(every) = args.snapshot_every {
         cluster.settings.snapshots = Some((every.to_std().as_secs(), args.snapshot_keep));
     }

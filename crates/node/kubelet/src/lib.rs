@@ -56,6 +56,6 @@ pub use kubelet_config::{
 pub use kubelet_resources::{ClaimsStateError, PlacementError, TopologyError};
 pub use kubelet_server::ServerError;
 pub use machine::default_address;
-pub use run::{Config, run};
+pub use run::{Config, Host, run};
 pub use systemd::{ServiceManager, WatchdogError};
 pub use user_namespaces::UserNamespacesError;

@@ -13,7 +13,10 @@ use kubelet_stats::{Machine, Stats, StatsSources};
 use kubelet_volumes::{Certificates, Operations, VolumePrograms, VolumeSpace, Volumes};
 use pod_core::{PodRegistry, paths::DIRECTORY_MODE};
 use rt::Tasks;
-use sys::mount::{HostMounts, Mounts};
+use sys::{
+    cgroup::Cgroups,
+    mount::{HostMounts, Mounts},
+};
 use telemetry::metrics::Metrics;
 use tokio::sync::watch;
 
@@ -46,6 +49,24 @@ pub struct Config {
     pub rotate_certificates: bool,
     /// The service manager that learns of the kubelet's start and health.
     pub service_manager: ServiceManager,
+    /// The kernel's interfaces.
+    pub host: Host,
+}
+
+/// The kernel's interfaces that a kubelet changes. Simulated nodes have fakes.
+#[derive(Clone)]
+pub struct Host {
+    /// The cgroups of Pods.
+    pub cgroups: Arc<dyn Cgroups>,
+    /// The mounts of volumes.
+    pub mounts: Arc<dyn Mounts>,
+}
+
+impl Host {
+    /// Returns the interfaces of this machine's kernel.
+    pub fn real() -> Self {
+        Self { cgroups: sys::cgroup::detect().into(), mounts: Arc::new(HostMounts) }
+    }
 }
 
 impl Config {
@@ -79,7 +100,8 @@ impl Config {
         settings.cloud = CloudSettings::new(args)?;
         settings.images.credential_providers = credential_providers(args, &settings.features)?;
         let service_manager = ServiceManager::from_environment()?;
-        Ok(Self { settings, heartbeats, rotate_certificates, service_manager })
+        let host = Host::real();
+        Ok(Self { settings, heartbeats, rotate_certificates, service_manager, host })
     }
 }
 
@@ -117,7 +139,9 @@ pub async fn run(
     // The time limit counts from the start of the process, also while the kubelet waits for the runtime.
     let fed = manager.clone().feed_watchdog(tasks.clone(), listing_error.subscribe());
     tasks.spawn_until_shutdown("kubelet watchdog", fed);
-    let Some(ctx) = context(settings, client.clone(), tasks).await? else { return Ok(()) };
+    let Some(ctx) = context(settings, config.host, client.clone(), tasks).await? else {
+        return Ok(());
+    };
     let settings = &ctx.settings;
     if let Err(error) = ctx.volumes.reconstruct().await {
         tracing::warn!(%error, "reconstruct the CSI volumes mounted by an earlier kubelet");
@@ -171,6 +195,7 @@ fn certificate_files(settings: &Settings) -> CertificateFiles {
 /// answers.
 async fn context(
     settings: Arc<Settings>,
+    host: Host,
     client: Option<client::Client>,
     tasks: &Tasks,
 ) -> Result<Option<Arc<Context>>, Error> {
@@ -178,7 +203,7 @@ async fn context(
         kernel::check(Path::new("/proc/sys"))?;
     }
     let credential_providers = Providers::load(settings.images.credential_providers.as_ref())?;
-    let cgroups: Arc<dyn sys::cgroup::Cgroups> = sys::cgroup::detect().into();
+    let Host { cgroups, mounts } = host;
     kernel::prepare(&settings, cgroups.as_ref(), Path::new("/proc"))?;
     make_root(&settings.root)
         .map_err(|source| Error::Root { path: settings.root.clone(), source })?;
@@ -196,9 +221,10 @@ async fn context(
     let placement = Arc::new(Placement::new(&settings, topology, devices.clone(), &metrics)?);
     // Upstream's kubelet makes its root shared, too. If it took over later, it would otherwise hide our mounts below
     // its own.
-    HostMounts.make_shared(&settings.root)?;
+    mounts.make_shared(&settings.root)?;
     let Some(Runtime { cri, name }) = runtime(&settings, tasks).await? else { return Ok(None) };
-    let volumes = Arc::new(volumes(&settings, machine.memory, client.clone(), &clock, tasks));
+    let volumes = volumes(&settings, machine.memory, client.clone(), &clock, tasks);
+    let volumes = Arc::new(Volumes { mounts, ..volumes });
     let sources = StatsSources {
         node_name: settings.node_name.clone(),
         root: settings.root.clone(),

@@ -134,6 +134,7 @@ pub(crate) enum Background {
     Supervisor(ClusterArgs),
     ControlPlane(ClusterArgs),
     Agent(ClusterArgs),
+    SimulatedNodes(ClusterArgs),
     /// Creates and holds the namespaces of a node
     Holder(ClusterArgs),
     /// Runs a command inside of a node
@@ -154,6 +155,7 @@ impl Background {
             Self::Supervisor(_) => "supervisor",
             Self::ControlPlane(_) => "control-plane",
             Self::Agent(_) => "agent",
+            Self::SimulatedNodes(_) => "simulated-nodes",
             Self::Holder(_) => "holder",
             Self::Enter { .. } => "enter",
             Self::Join(_) => "join",
@@ -166,6 +168,7 @@ impl Background {
             Self::Supervisor(cluster)
             | Self::ControlPlane(cluster)
             | Self::Agent(cluster)
+            | Self::SimulatedNodes(cluster)
             | Self::Holder(cluster)
             | Self::Enter { cluster, .. }
             | Self::Join(cluster) => cluster,

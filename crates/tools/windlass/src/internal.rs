@@ -61,5 +61,8 @@ fn background(process: Background) -> ExitCode {
         Background::Agent(_) => {
             run_component(name, async move |tasks| local::run_agent(cluster, &tasks).await)
         }
+        Background::SimulatedNodes(_) => run_component(name, async move |tasks| {
+            local::run_simulated_nodes(cluster, &tasks).await
+        }),
     }
 }

@@ -138,6 +138,7 @@ impl Node {
             heartbeats: None,
             rotate_certificates: false,
             service_manager: Default::default(),
+            host: kubelet::Host::real(),
         };
         let inner = tasks.clone();
         tasks.spawn("kubelet", async move { kubelet::run(config, client, &inner).await.unwrap() });

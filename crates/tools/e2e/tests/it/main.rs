@@ -55,6 +55,7 @@ mod policy;
 mod proxy_modes;
 mod rotate;
 mod scrape;
+mod simulated;
 mod status;
 mod storage;
 mod streams;
