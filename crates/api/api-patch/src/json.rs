@@ -27,7 +27,19 @@ pub fn json_patch(object: &Value, patch: &[u8]) -> Result<Value, PatchError> {
         JsonError::Exceeded(exceeded) => PatchError::Exceeded(exceeded),
         JsonError::Syntax(error) => PatchError::Decode(error.to_string()),
     })?;
-    let operations = Operation::list(operations)?;
+    apply_operations(object, &operations, budget)
+}
+
+/// Applies a JSON patch that is parsed already to a copy of `object`.
+pub fn json_patch_tree(object: &Value, patch: &Value) -> Result<Value, PatchError> {
+    let mut budget = Budget::object();
+    budget.tree(patch)?;
+    apply_operations(object, patch, budget)
+}
+
+/// Applies the operations of a patch. `budget` is what the patch itself leaves for the growth of the object.
+fn apply_operations(object: &Value, patch: &Value, budget: Budget) -> Result<Value, PatchError> {
+    let operations = Operation::list(patch)?;
     let got = operations.len();
     if got > MAX_JSON_PATCH_OPERATIONS {
         return Err(PatchError::TooManyOperations { max: MAX_JSON_PATCH_OPERATIONS, got });
@@ -42,64 +54,62 @@ pub fn json_patch(object: &Value, patch: &[u8]) -> Result<Value, PatchError> {
 }
 
 /// An operation of a JSON patch. Its members are read when it is applied.
-struct Operation {
-    op: Option<String>,
-    path: Option<String>,
-    from: Option<String>,
+struct Operation<'a> {
+    op: Option<&'a str>,
+    path: Option<&'a str>,
+    from: Option<&'a str>,
     /// A missing value is null: Go programs may leave out empty values.
-    value: Value,
+    value: &'a Value,
 }
 
-impl Operation {
+impl<'a> Operation<'a> {
     /// Reads the operations of a patch. A Go program that has none encodes its empty list as null.
-    fn list(patch: Value) -> Result<Vec<Self>, PatchError> {
+    fn list(patch: &'a Value) -> Result<Vec<Self>, PatchError> {
         match patch {
             Value::Null => Ok(Vec::new()),
-            Value::Array(items) => items.into_iter().map(Self::read).collect(),
-            other => Err(wrong_type(&other, "value of type []handlers.jsonPatchOp")),
+            Value::Array(items) => items.iter().map(Self::read).collect(),
+            other => Err(wrong_type(other, "value of type []handlers.jsonPatchOp")),
         }
     }
 
-    fn read(item: Value) -> Result<Self, PatchError> {
-        let mut members = match item {
-            Value::Null => Map::new(),
-            Value::Object(members) => members,
-            other => return Err(wrong_type(&other, "value of type handlers.jsonPatchOp")),
-        };
-        let mut text = |name: &str| match members.remove(name) {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text)),
-            Some(other) => {
+    fn read(item: &'a Value) -> Result<Self, PatchError> {
+        if !item.is_object() && !item.is_null() {
+            return Err(wrong_type(item, "value of type handlers.jsonPatchOp"));
+        }
+        let text = |name: &str| match &item[name] {
+            Value::Null => Ok(None),
+            Value::String(text) => Ok(Some(text.as_str())),
+            other => {
                 let field = format!("struct field jsonPatchOp.{name} of type string");
-                Err(wrong_type(&other, &field))
+                Err(wrong_type(other, &field))
             }
         };
         let (op, path, from) = (text("op")?, text("path")?, text("from")?);
-        Ok(Self { op, path, from, value: members.remove("value").unwrap_or_default() })
+        Ok(Self { op, path, from, value: &item["value"] })
     }
 
     fn apply(self, object: &mut Value, growth: &mut Growth) -> Result<(), PatchError> {
         let Self { op, path, from, value } = self;
-        let op = op.unwrap_or_else(|| "unknown".to_owned());
-        let needed = |member: Option<String>, name: &str| {
+        let op = op.unwrap_or("unknown");
+        let needed = |member: Option<&'a str>, name: &str| {
             member.ok_or_else(|| {
                 PatchError::Operation(format!("{op} operation, missing {name} field"))
             })
         };
-        match op.as_str() {
-            "add" => add(object, &needed(path, "path")?, value, growth),
-            "remove" => remove(object, &needed(path, "path")?, growth).map(drop),
-            "replace" => replace(object, &needed(path, "path")?, value, growth),
-            "test" => test(object, &needed(path, "path")?, &value),
+        match op {
+            "add" => add(object, needed(path, "path")?, value.clone(), growth),
+            "remove" => remove(object, needed(path, "path")?, growth).map(drop),
+            "replace" => replace(object, needed(path, "path")?, value.clone(), growth),
+            "test" => test(object, needed(path, "path")?, value),
             "move" => {
-                let moved = remove(object, &needed(from, "from")?, growth)?;
-                add(object, &needed(path, "path")?, moved, growth)
+                let moved = remove(object, needed(from, "from")?, growth)?;
+                add(object, needed(path, "path")?, moved, growth)
             }
             "copy" => {
                 let source = needed(from, "from")?;
-                let copied = Place::find(object, &source)?.get()?.cloned().unwrap_or_default();
+                let copied = Place::find(object, source)?.get()?.cloned().unwrap_or_default();
                 growth.copy(&copied)?;
-                add(object, &needed(path, "path")?, copied, growth)
+                add(object, needed(path, "path")?, copied, growth)
             }
             _ => Err(PatchError::Operation(format!("Unexpected kind: {op}"))),
         }
@@ -135,7 +145,7 @@ impl<'a> Place<'a> {
         match self.parent {
             Value::Object(members) => members.get_mut(&self.key),
             Value::Array(items) => {
-                let at = index(&self.key, items.len())?;
+                let at = index(&self.key, items.len()).ok()?;
                 items.get_mut(at)
             }
             _ => None,
@@ -145,17 +155,10 @@ impl<'a> Place<'a> {
     /// Returns the value. A missing member of an object is `None`, a missing item of a list is an error.
     fn get(&self) -> Result<Option<&Value>, PatchError> {
         match &*self.parent {
-            Value::Array(items) => {
-                let found = index(&self.key, items.len()).and_then(|at| items.get(at));
-                found.map(Some).ok_or_else(|| invalid_index(&self.key))
-            }
+            Value::Array(items) => Ok(items.get(index(&self.key, items.len())?)),
             parent => Ok(parent.get(&self.key)),
         }
     }
-}
-
-fn invalid_index(key: &str) -> PatchError {
-    PatchError::Operation(format!("Unable to access invalid index: {key}"))
 }
 
 /// Decodes a step of a path.
@@ -163,10 +166,14 @@ fn unescape(step: &str) -> String {
     step.replace("~1", "/").replace("~0", "~")
 }
 
-/// Parses an index of a list. Negative ones count from `length`. The result may be `length` or more.
-fn index(text: &str, length: usize) -> Option<usize> {
-    let number: isize = text.parse().ok()?;
-    if number < 0 { length.checked_sub(number.unsigned_abs()) } else { number.try_into().ok() }
+/// Parses an index below `length`. Negative ones count from `length`.
+fn index(text: &str, length: usize) -> Result<usize, PatchError> {
+    let counted = |number: isize| match usize::try_from(number) {
+        Ok(at) => Some(at).filter(|at| *at < length),
+        Err(_) => length.checked_sub(number.unsigned_abs()),
+    };
+    let at = text.parse().ok().and_then(counted);
+    at.ok_or_else(|| PatchError::Operation(format!("Unable to access invalid index: {text}")))
 }
 
 fn add(
@@ -181,8 +188,7 @@ fn add(
         Value::Array(items) if key == "-" => items.push(value),
         Value::Array(items) => {
             // A negative index counts the place behind the last item, too.
-            let at = index(&key, items.len() + 1).filter(|at| *at <= items.len());
-            let at = at.ok_or_else(|| invalid_index(&key))?;
+            let at = index(&key, items.len() + 1)?;
             growth.shift(items.len() - at)?;
             items.insert(at, value);
         }
@@ -197,8 +203,7 @@ fn remove(object: &mut Value, path: &str, growth: &mut Growth) -> Result<Value, 
     let Place { parent, key } = Place::find(object, path)?;
     match parent {
         Value::Array(items) => {
-            let at = index(&key, items.len()).filter(|at| *at < items.len());
-            let at = at.ok_or_else(|| invalid_index(&key))?;
+            let at = index(&key, items.len())?;
             growth.shift(items.len() - at)?;
             Ok(items.remove(at))
         }

@@ -32,7 +32,7 @@ pub use conflict::{Conflict, Conflicts};
 pub use context::{Context, Versions};
 pub use error::{PatchError, go_print, json_word};
 pub use fieldset::{FieldSet, FieldSetError};
-pub use json::{MAX_JSON_PATCH_OPERATIONS, json_patch, merge_patch};
+pub use json::{MAX_JSON_PATCH_OPERATIONS, json_patch, json_patch_tree, merge_patch};
 pub use scale::{owners_in_parent, owners_in_scale};
 pub use strategic::strategic;
 pub use update::{created, update};

@@ -11,12 +11,15 @@ use std::{
     sync::Arc,
 };
 
-use api_config::{Kubeconfig, kubeconfig::User};
+use api_config::{
+    Kubeconfig,
+    kubeconfig::{self, User},
+};
 use bootstrap_core::constants::NODES_GROUP;
 use client::Client;
 use cri::memory::MemoryRuntime;
 use k8s_openapi::api::core::v1::Taint;
-use pki::{LeafSpec, Subject, Usage, Validity};
+use pki::{Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
 
 use crate::{certs, cluster::Cluster, error::Error};
 
@@ -29,9 +32,10 @@ const MARK: &str = "windlass.io/simulated";
 
 /// Runs the simulated nodes of a cluster until shutdown.
 pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
+    let shared = Shared::read(&cluster)?;
     for index in 0..cluster.settings.simulated_nodes {
         let node = SimulatedNode::new(&cluster, index);
-        let (config, client) = node.prepare(&cluster, tasks)?;
+        let (config, client) = node.prepare(&shared, tasks)?;
         let (own, name) = (tasks.clone(), node.name.clone());
         tasks.essential(&node.name, async move {
             if let Err(error) = kubelet::run(config, Some(client), &own).await {
@@ -41,6 +45,37 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     }
     tasks.shutdown().stopping().await;
     Ok(())
+}
+
+/// The facts that the simulated nodes of a cluster share.
+struct Shared<'a> {
+    cluster: &'a Cluster,
+    /// The configuration of the first node's kubelet.
+    kubelet: kubelet::KubeletConfiguration,
+    /// The API server.
+    server: kubeconfig::Cluster,
+    authority: Authority,
+    algorithm: KeyAlgorithm,
+    validity: Validity,
+}
+
+impl<'a> Shared<'a> {
+    fn read(cluster: &'a Cluster) -> Result<Self, Error> {
+        let path = cluster.layout().kubelet_config();
+        let text = fs::read_to_string(&path).map_err(Error::file("reading", &path))?;
+        let admin = Kubeconfig::load(&cluster.layout().kubeconfig("super-admin.conf"))?;
+        let (plan, authority) = (certs::plan(cluster)?, certs::authority(cluster)?);
+        let validity = Validity::starting(rt::now(), plan.leaf_validity)
+            .until_at_most(authority.cert().info()?.not_after);
+        Ok(Self {
+            cluster,
+            kubelet: kubelet::parse(&text)?,
+            server: admin.current()?.cluster.clone(),
+            authority,
+            algorithm: plan.algorithm,
+            validity,
+        })
+    }
 }
 
 struct SimulatedNode {
@@ -60,7 +95,7 @@ impl SimulatedNode {
     /// Starts the node's container runtime, and returns the configuration of its kubelet.
     fn prepare(
         &self,
-        cluster: &Cluster,
+        shared: &Shared<'_>,
         tasks: &rt::Tasks,
     ) -> Result<(kubelet::Config, Client), Error> {
         // The runtime has forgotten the Pods of an earlier process, as after a restart of a machine.
@@ -74,9 +109,9 @@ impl SimulatedNode {
         let (runtime, images) = (self.root.join("runtime"), self.root.join("images"));
         let memory = MemoryRuntime::new(self.network, Arc::new(rt::SystemClock));
         memory.serve(&runtime, &images, tasks).map_err(Error::file("serving", &runtime))?;
-        let kubeconfig = self.kubeconfig(cluster)?;
+        let kubeconfig = self.kubeconfig(shared)?;
         let client = |agent: &str| Client::from_kubeconfig(&kubeconfig, agent);
-        let mut settings = self.settings(cluster, &runtime)?;
+        let mut settings = self.settings(shared, &runtime)?;
         settings.images.endpoint = Some(images.display().to_string());
         let config = kubelet::Config {
             settings,
@@ -92,9 +127,7 @@ impl SimulatedNode {
     }
 
     /// Returns the settings of the first node's kubelet, without its files, sockets and ports.
-    fn settings(&self, cluster: &Cluster, runtime: &Path) -> Result<kubelet::Settings, Error> {
-        let path = cluster.layout().kubelet_config();
-        let text = fs::read_to_string(&path).map_err(Error::file("reading", &path))?;
+    fn settings(&self, shared: &Shared<'_>, runtime: &Path) -> Result<kubelet::Settings, Error> {
         let config = kubelet::KubeletConfiguration {
             static_pod_path: String::new(),
             tls_cert_file: String::new(),
@@ -109,11 +142,11 @@ impl SimulatedNode {
                 effect: "NoSchedule".to_owned(),
                 ..Taint::default()
             }],
-            ..kubelet::parse(&text)?
+            ..shared.kubelet.clone()
         };
         let host = kubelet::HostSettings {
             node_name: self.name.clone(),
-            node_ips: vec![cluster.settings.address.to_string()],
+            node_ips: vec![shared.cluster.settings.address.to_string()],
             root: self.root.join("kubelet"),
             cert_dir: self.root.join("pki"),
             labels: [(MARK.to_owned(), String::new())].into(),
@@ -122,20 +155,14 @@ impl SimulatedNode {
     }
 
     /// Returns the kubeconfig of the node, with a certificate that is as valid as the cluster's others.
-    fn kubeconfig(&self, cluster: &Cluster) -> Result<Kubeconfig, Error> {
-        let plan = certs::plan(cluster)?;
-        let authority = certs::authority(cluster)?;
+    fn kubeconfig(&self, shared: &Shared<'_>) -> Result<Kubeconfig, Error> {
         let spec = LeafSpec {
             subject: Subject::new(format!("system:node:{}", self.name)).in_group(NODES_GROUP),
             alt_names: Vec::new(),
             usage: Usage::Client,
         };
-        let validity = Validity::starting(rt::now(), plan.leaf_validity)
-            .until_at_most(authority.cert().info()?.not_after);
-        let (cert, key) = authority.issue_new(&spec, plan.algorithm, validity)?;
-        let admin = Kubeconfig::load(&cluster.layout().kubeconfig("super-admin.conf"))?;
-        let server = admin.current()?.cluster.clone();
+        let (cert, key) = shared.authority.issue_new(&spec, shared.algorithm, shared.validity)?;
         let user = User::with_cert(&cert.to_pem(), &key.to_pem()?);
-        Ok(Kubeconfig::single(&cluster.name, server, &self.name, user))
+        Ok(Kubeconfig::single(&shared.cluster.name, shared.server.clone(), &self.name, user))
     }
 }

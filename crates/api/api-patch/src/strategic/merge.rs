@@ -159,10 +159,17 @@ fn merge_list(
     patch: &[Value],
     name: &str,
 ) -> Result<(), PatchError> {
+    if !member.patch.merge {
+        return merge_items(schema, member, original, patch, name);
+    }
     let before = original.clone();
     merge_items(schema, member, original, patch, name)?;
-    let plain: Vec<Value> = patch.iter().filter(|item| !is_special(item)).cloned().collect();
-    if member.patch.merge { reorder(member, original, &plain, &before) } else { Ok(()) }
+    reorder(member, original, &without_special(patch), &before)
+}
+
+/// Returns the items that are no directives.
+fn without_special(patch: &[Value]) -> Vec<Value> {
+    patch.iter().filter(|item| !is_special(item)).cloned().collect()
 }
 
 /// Merges the items of `patch` into `original`. A list without the merge strategy is replaced as it is.
@@ -188,7 +195,7 @@ fn merge_items(
     let key = member.patch.merge_key.as_deref();
     let key = key.ok_or_else(|| PatchError::UndeclaredMergeKey(name.to_owned()))?;
     let replaced = apply_special(original, patch, key)?;
-    let plain: Vec<Value> = patch.iter().filter(|item| !is_special(item)).cloned().collect();
+    let plain = without_special(patch);
     if replaced {
         *original = plain;
         return Ok(());

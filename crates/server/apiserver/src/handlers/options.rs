@@ -83,9 +83,11 @@ fn manager_errors(manager: &str) -> ErrorList {
         errors.push(FieldError::too_long(&field, MANAGER_LENGTH));
     }
     for (at, character) in manager.char_indices().filter(|(_, c)| c.is_control()) {
-        let code = u32::from(character);
-        let detail = format!("invalid character U+{code:04X} (at position {at})");
-        errors.push(FieldError::invalid(&field, manager, detail));
+        errors.push_with(|| {
+            let code = u32::from(character);
+            let detail = format!("invalid character U+{code:04X} (at position {at})");
+            FieldError::invalid(&field, manager, detail)
+        });
     }
     errors
 }

@@ -18,7 +18,7 @@ use super::{
 /// A parsed patch. A body that cannot be read is rejected when the patch is applied, because a missing object is
 /// reported first.
 pub(crate) enum Patch {
-    Json(Bytes, Result<Decoded, DecodeError>),
+    Json(Result<Decoded, DecodeError>),
     Merge(Result<Decoded, DecodeError>),
     Strategic(Result<Decoded, DecodeError>),
     Apply { configuration: Value, manager: String, force: bool },
@@ -70,7 +70,7 @@ impl Patch {
             return Ok(Self::Apply { configuration, manager, force: query.flag("force") });
         }
         Ok(match content_type {
-            JSON => Self::Json(body.clone(), read()),
+            JSON => Self::Json(read()),
             MERGE => Self::Merge(read()),
             _ => Self::Strategic(read()),
         })
@@ -83,7 +83,7 @@ impl Patch {
     /// Returns the body, or the Status for one that cannot be read.
     fn body(&self) -> Result<&Decoded, Box<Status>> {
         let (body, prefix) = match self {
-            Self::Json(_, body) | Self::Merge(body) => (body, "error decoding patch: "),
+            Self::Json(body) | Self::Merge(body) => (body, "error decoding patch: "),
             Self::Strategic(body) => (body, ""),
             Self::Apply { .. } => return Err(Box::new(Status::internal("an apply has no body"))),
         };
@@ -143,7 +143,7 @@ impl Patch {
         let refuse = |error: api_patch::PatchError| Box::new(patch_status(call, &error));
         let (schema, node) = (expected.schema, Some(expected.node));
         let mut patched = match self {
-            Self::Json(patch, _) => api_patch::json_patch(current, patch).map_err(refuse)?,
+            Self::Json(_) => api_patch::json_patch_tree(current, &body.value).map_err(refuse)?,
             Self::Strategic(_) => {
                 let mut object = current.clone();
                 api_patch::strategic(schema, node, &mut object, &body.value).map_err(refuse)?;
